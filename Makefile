@@ -1,8 +1,9 @@
 # make train    the environment, then the main job: `taut demo`
 # make test     the environment, then the tests, but for the few that are marked long
-# make test-all all tests: before a release
+# make test-all all tests, with all examples of every law: before a release
 # make test-slurm, test-mpi  the tests that need Debian's Slurm or Open MPI (as root, it installs them)
-# make check    format, lint, types, import direction and the tests of make test
+# make lint     format, lint and types
+# make check    make lint, import direction and the tests of make test
 # make docs     the docs site in build/site, with an API reference; a broken link is an error
 # make hunt     the tests' laws on new random examples; what fails is printed with its example
 # make soak     1,000 random fault plans over every strategy, in virtual time; PLANS=n for another number
@@ -28,7 +29,7 @@ QUICK  := -m "not long"
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all test-slurm test-mpi docs hunt soak check bench fuzz clean
+.PHONY: help train test test-all test-slurm test-mpi docs hunt soak lint check bench fuzz clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -84,10 +85,12 @@ docs: $(VENV)/.taut-docs
 hunt: $(VENV)/.taut-dev
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --hypothesis-profile=hunt $(ARGS)
 
-check: $(VENV)/.taut-dev
+lint: $(VENV)/.taut-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+check: lint
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(QUICK)
 
 soak: $(VENV)/.taut-demo

@@ -6,6 +6,7 @@ import glob
 import os
 import sys
 
+import examples
 import hypothesis
 import pytest
 
@@ -21,6 +22,11 @@ if not glob.glob("/dev/nvidia[0-9]*"):  # Triton decides when it is imported: wi
 hypothesis.settings.register_profile("taut", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("hunt", deadline=None, max_examples=300)
 hypothesis.settings.load_profile("taut")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`make test` tries fewer examples of laws whose single example is dear."""
+    examples.QUICK = config.option.markexpr == "not long"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,6 +13,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 HEIGHT = {
     "__main__": 4,
+    "ray": 4,
     **dict.fromkeys(("cli", "engines", "testing", "comparison", "adviser", "dashboard"), 3),
     **dict.fromkeys(("worker", "supervisor", "optim", "simulator"), 2),
     **dict.fromkeys(("strategies", "codecs", "topologies", "collectives", "transport", "config"), 1),

@@ -87,10 +87,8 @@ class Registry(MutableMapping[str, T], Generic[T]):
         try:
             found: Any = entry.load()
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise Misuse(
-                _blame(self.kind, entry), f"{entry.value} to be importable ({reason})", _remedy(entry)
-            ) from error
+            expected = f"{entry.value} to be importable ({type(error).__name__}: {error})"
+            raise Misuse(_blame(self.kind, entry), expected, _remedy(entry)) from error
         bases = tuple(_attribute(base) for base in self._bases)
         if bases and not (isinstance(found, type) and issubclass(found, bases)):
             names = " or ".join(base.__name__ for base in bases)
@@ -191,8 +189,8 @@ TOPOLOGIES: Registry[Any] = Registry(
         "torus": "topologies.shapes.torus:Torus",
         "star": "topologies.shapes.basic:Star",
         "line": "topologies.shapes.basic:Line",
-        "tree": "topologies.shapes.tree:Tree",
-        "hypercube": "topologies.shapes.hypercube:Hypercube",
+        "tree": "topologies.shapes.basic:Tree",
+        "hypercube": "topologies.shapes.basic:Hypercube",
         "exponential": "topologies.shapes.exponential:Exponential",
         "one-peer": "topologies.shapes.exponential:OnePeer",
         "random": "topologies.shapes.random_regular:RandomRegular",
@@ -206,7 +204,11 @@ TRANSPORTS: Registry[Any] = Registry(
     {"zmq": "transport.zmq.factory:Zmq", "memory": "transport.memory:Memory"},
     bases=("transport.transport:TransportFactory",),
 )
-ENGINES: Registry[Any] = Registry("taut.engines", {"local": "engines.local:LocalEngine"}, bases=("engines.base:Engine",))
+ENGINES: Registry[Any] = Registry(
+    "taut.engines",
+    {"local": "engines.local:LocalEngine", "ray": "engines.ray.engine:RayEngine"},
+    bases=("engines.base:Engine",),
+)
 LAUNCHERS: Registry[Any] = Registry(  # the innermost first: srun may start torchrun or mpirun, and these the script
     "taut.launchers",
     {

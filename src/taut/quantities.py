@@ -32,11 +32,10 @@ def parse_duration(written: str, blame: str = "") -> float:
     >>> [parse_duration(each) for each in ("30s", "5m", "200us", "1.5h")]
     [30.0, 300.0, 0.0002, 5400.0]
     """
-    number, unit = split_unit(
-        written, blame or f"duration {written!r}", SECONDS, "a duration with a unit", "30s, 5m or 200us"
-    )
+    blame = blame or f"duration {written!r}"
+    number, unit = split_unit(written, blame, SECONDS, "a duration with a unit", "30s, 5m or 200us")
     if number < 0.0:
-        raise Misuse(blame or f"duration {written!r}", "a duration of at least 0", "leave the minus out")
+        raise Misuse(blame, "a duration of at least 0", "leave the minus out")
     return number / PER_SECOND[unit] if unit in PER_SECOND else number * SECONDS[unit]
 
 
@@ -97,6 +96,25 @@ def _kind(value: str, blame: str, example: str) -> str:
         raise Misuse(blame, "a rate or a latency, each with its unit" if value else "RATE,LATENCY", example)
     units = (*BITS, *SECONDS)
     raise Misuse(f"{blame} with the unit {unit!r}", f"one of {', '.join(units)}", did_you_mean(unit, units, example))
+
+
+def parse_resources(written: object, blame: str = "") -> dict[str, float]:
+    """Read what a worker takes of its machine, by name.
+
+    >>> parse_resources("CPU=1, GPU=0.5")
+    {'CPU': 1.0, 'GPU': 0.5}
+    """
+    found: dict[str, float] = {}
+    for part in str(written).split(","):
+        name, _, amount = (text.strip() for text in part.partition("="))
+        try:
+            found[name] = float(amount)
+        except ValueError:
+            found[name] = 0.0
+        if not name or not 0.0 < found[name] < math.inf:
+            expected = "names with an amount above 0, NAME=N"
+            raise Misuse(blame or f"resources {written!r}", expected, "as in CPU=1 or CPU=4,GPU=0.5")
+    return found
 
 
 def unit_of(written: str) -> str:

@@ -28,15 +28,13 @@ def counted(text: str) -> dict[str, float]:
 
 
 def is_measured(statistics: Statistics) -> bool:
-    """Return whether this worker's part of the probe is over."""
     return counted(statistics.counted).get("measured") == 1.0
 
 
 def probe_from(
     rows: Mapping[int, WorkerRow], *, script: str, args: Sequence[str], local: bool, gone: Mapping[int, str]
 ) -> Probe:
-    """Return the record of a probe run that has ended. Raise ``RunFailed`` where no worker made enough steps to time
-    them."""
+    """Return the record of a probe run. Raise ``RunFailed`` where no worker made enough steps to time them."""
     from taut import __version__
 
     figures = {rank: counted(row.statistics.counted) for rank, row in sorted(rows.items()) if rank not in gone}

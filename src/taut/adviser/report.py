@@ -17,8 +17,7 @@ from taut.adviser.verification import Verified, command
 
 @dataclass(frozen=True)
 class AdviceReport:
-    """``refused``: candidates that could not be simulated, or could not win, and why. ``costs_from``: whence the costs of
-    what the probe did not measure."""
+    """``refused``: candidates that were not simulated, and why. ``costs_from``: of what the probe did not measure."""
 
     probe: Probe
     advice: Advice
@@ -61,7 +60,6 @@ class AdviceReport:
         return f"taut supervisor {flags}    # and on each machine: taut worker --join ADDRESS {script}"
 
     def record(self, top: int) -> dict[str, Any]:
-        """Return the report, for JSON."""
         batch = self.probe.workers[0].batch
         return {
             "workers": self.workers,
@@ -95,7 +93,6 @@ class AdviceReport:
 
 
 def prediction_record(prediction: Prediction) -> dict[str, Any]:
-    """Return one prediction, for JSON."""
     candidate, figures = prediction.candidate, prediction.figures
     return {
         "name": candidate.name,

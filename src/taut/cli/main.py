@@ -61,8 +61,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     _version: Annotated[
-        bool,
-        typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Say which version this is."),
+        bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Say which version this is.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -70,8 +69,7 @@ def _root(
 
 
 def _let_go_of_output() -> None:
-    """Send the output that is left in memory nowhere: else Python would say at its end, too, that it cannot be
-    written."""
+    """Send the output that is left in memory nowhere: else Python would say at its end that it cannot be written."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

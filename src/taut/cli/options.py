@@ -51,7 +51,7 @@ def complete_run(context: typer.Context, incomplete: str) -> list[str]:
 
 
 RUN, NETWORK, OUTPUT = "What is run", "Network", "Output"
-PANELS = {"run": RUN, "network": NETWORK, "output": OUTPUT}
+PANELS = {"run": RUN, "network": NETWORK, "output": OUTPUT, "ray": "Ray (with --engine ray)"}
 COMPLETIONS = {
     "strategy": complete_strategy,
     "topology": complete_topology,
@@ -76,8 +76,7 @@ Logs = Annotated[
     ),
 ]
 RunName = Annotated[
-    str,
-    typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.", autocompletion=complete_run),
+    str, typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.", autocompletion=complete_run)
 ]
 Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script.", show_default=False)]
 Module = Annotated[bool, run_flag("-m", help="SCRIPT is a module, as for python -m.", show_default=False)]

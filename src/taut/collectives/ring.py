@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from taut.collectives.schedule import ELEMENT_NBYTES, Round, Schedule, chunk
+from taut.collectives.schedule import ELEMENT_NBYTES, Range, Round, Schedule, chunk
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Ring(Schedule):
     Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 
     >>> for sends, receives in Ring().program(2, 0, 10).rounds: print(*sends, *receives)
-    SendStep(round=0, to=1, lo=0, hi=5) ReceiveStep(round=0, frm=1, lo=5, hi=10, add=True)
-    SendStep(round=1, to=1, lo=5, hi=10) ReceiveStep(round=1, frm=1, lo=0, hi=5, add=False)
+    Range(peer=1, lo=0, hi=5, add=False) Range(peer=1, lo=5, hi=10, add=True)
+    Range(peer=1, lo=5, hi=10, add=False) Range(peer=1, lo=0, hi=5, add=False)
     """
 
     name = "ring"
@@ -34,18 +34,16 @@ class Ring(Schedule):
         return 2 * (p - 1)
 
     def bytes_sent(self, p: int, position: int, nbytes: int) -> int:
-        """Return 2n less two chunks: the one it sums itself is not sent on the first way round, the next not on the
-        second."""
+        """Return 2n less two chunks: the one it sums is not sent on the first way round, the next not on the second."""
         return ring_bytes(p, position, nbytes)
 
 
 def reduce_scatter(members: Sequence[int], at: int, lo: int, hi: int) -> Iterator[Round]:
-    """Return rounds after which member number ``at`` of the ring ``members`` holds the sum of chunk ``at`` + 1 of
-    ``lo..hi``."""
+    """Return rounds after which member ``at`` of the ring ``members`` holds the sum of chunk ``at`` + 1 of ``lo..hi``."""
     p = len(members)
     after, before = members[(at + 1) % p], members[at - 1]
     for step in range(p - 1):
-        yield [(after, *chunk(lo, hi, p, at - step))], [(before, *chunk(lo, hi, p, at - step - 1), True)]
+        yield [Range(after, *chunk(lo, hi, p, at - step))], [Range(before, *chunk(lo, hi, p, at - step - 1), True)]
 
 
 def all_gather(members: Sequence[int], at: int, lo: int, hi: int) -> Iterator[Round]:
@@ -53,7 +51,7 @@ def all_gather(members: Sequence[int], at: int, lo: int, hi: int) -> Iterator[Ro
     p = len(members)
     after, before = members[(at + 1) % p], members[at - 1]
     for step in range(p - 1):
-        yield [(after, *chunk(lo, hi, p, at + 1 - step))], [(before, *chunk(lo, hi, p, at - step), False)]
+        yield [Range(after, *chunk(lo, hi, p, at + 1 - step))], [Range(before, *chunk(lo, hi, p, at - step))]
 
 
 def dense_ring_nbytes(p: int, parameters: int) -> int:

@@ -16,13 +16,11 @@ class Torus(Schedule):
     """The ring's bytes at far fewer rounds, over four neighbours.
 
     The p positions stand in X rows of Y, position i in row i // Y and column i % Y. Each row sums its chunks as a ring
-    does, which leaves every position one chunk of Y; that chunk is all-reduced by a ring along the column; then the row
-    hands out.
+    does, which leaves every position one chunk of Y; a ring along the column all-reduces that; then the row hands out.
 
         cost = (2(X-1) + 2(Y-1)) a + 2(p-1)/p n b
 
-    ``rows``: X, which must divide p; without it, the largest divisor of p up to sqrt(p), for the most square torus. A
-    prime p has only 1 x p, the ring.
+    ``rows``: X, which must divide p; without it, the largest divisor of p up to sqrt(p). A prime p has only the ring.
 
     Mikami, Suganuma, U-chupala, Tanaka and Kageyama, Massively distributed SGD, 2018.
 
@@ -34,7 +32,6 @@ class Torus(Schedule):
     name = "torus"
 
     def shape(self, p: int) -> tuple[int, int]:
-        """Return rows and columns for ``p`` positions."""
         if self.rows is None:
             rows = next(rows for rows in range(math.isqrt(p), 0, -1) if p % rows == 0)
         elif self.rows < 1 or p % self.rows:
@@ -60,8 +57,7 @@ class Torus(Schedule):
         return 2 * (rows - 1) + 2 * (columns - 1)
 
     def bytes_sent(self, p: int, position: int, nbytes: int) -> int:
-        """Return a ring's bytes in the row for n bytes, and a ring's in the column for the chunk that the row left
-        here."""
+        """Return a ring's bytes in the row for n bytes, and in the column for the chunk that the row left here."""
         rows, columns = self.shape(p)
         row, column = divmod(position, columns)
         lo, hi = chunk(0, nbytes // ELEMENT_NBYTES, columns, column + 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from taut.errors import Misuse
-from taut.quantities import LINK_EXAMPLE, parse_link
+from taut.quantities import LINK_EXAMPLE, parse_link, parse_resources
 from taut.specs import did_you_mean, parse_address, parse_interval
 
 Check = Callable[[object, str], Any]
@@ -89,8 +89,7 @@ def strategy(given: object, blame: str) -> str:
 
 
 def topology(given: object, blame: str) -> str:
-    """Return a topology in its written form. The file of ``file:PATH`` is read here, so that workers elsewhere need no
-    file."""
+    """Return a topology in its written form. The file of ``file:PATH`` is read here: workers elsewhere need none."""
     from taut.topologies.registry import parse
     from taut.topologies.shapes.edge_list import resolve as read_file
 
@@ -130,6 +129,13 @@ def link(given: object, blame: str) -> str:
         raise Misuse(f"{blame} = {given!r}", "a rate with its unit", LINK_EXAMPLE)
     parse_link(given, f"{blame} = {given!r}")
     return given.strip()
+
+
+def resources(given: object, blame: str) -> str:
+    """Return resources in their written form, ``CPU=1,GPU=0.5``, whether they came so or as a table."""
+    written = ",".join(f"{name}={amount}" for name, amount in given.items()) if isinstance(given, dict) else given
+    parse_resources(written, f"{blame} = {given!r}")
+    return str(written)
 
 
 def engine(given: object, blame: str) -> str:

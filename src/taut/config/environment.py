@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from taut.errors import Misuse
@@ -48,19 +48,13 @@ class WorkerEnvironment:
     token_file: str | None = None
     bind: str = "127.0.0.1"
     advertise: str | None = None
+    process_base: int = 0  # added to the process id, where an engine starts workers on several machines
     announces: bool = False  # it was started by hand, and tells on standard error how it gets on
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables from which ``worker_environment`` reads the same record."""
-        named = {
-            "TAUT_SUPERVISOR": self.supervisor,
-            "TAUT_TOKEN": self.token,
-            "TAUT_TOKEN_FILE": self.token_file,
-            "TAUT_BIND": self.bind,
-            "TAUT_ADVERTISE": self.advertise,
-            "TAUT_ANNOUNCES": "1" if self.announces else None,
-        }
-        return {name: value for name, value in named.items() if value is not None}
+        texts = {each.name: getattr(self, each.name) for each in fields(self)} | {"announces": "1" * self.announces}
+        return {f"TAUT_{name.upper()}": str(text) for name, text in texts.items() if text}
 
 
 def joining(address: str, token_file: str | None, environ: Mapping[str, str] | None = None) -> WorkerEnvironment:
@@ -103,5 +97,6 @@ def worker_environment(environ: Mapping[str, str] | None = None) -> WorkerEnviro
         token_file,
         environ.get("TAUT_BIND") or "127.0.0.1",
         environ.get("TAUT_ADVERTISE") or None,
+        process_base=int(base) if (base := environ.get("TAUT_PROCESS_BASE", "")).isdecimal() else 0,
         announces=environ.get("TAUT_ANNOUNCES") == "1",
     )

@@ -103,6 +103,32 @@ class Settings:
         "Limit each worker's links to the others, without root: 100mbit, or 100mbit,5ms.",
         metavar="RATE[,LATENCY]",
     )
+    ray_address: str | None = _setting(
+        None,
+        "ray",
+        checks.text,
+        "The Ray cluster: HOST:PORT, auto (this machine's), local (a new one); default: RAY_ADDRESS, else local.",
+        metavar="ADDRESS",
+    )
+    ray_resources: str = _setting(
+        "CPU=1",
+        "ray",
+        checks.resources,
+        "What each worker takes of its node: CPU=1, GPU=1,CPU=4 ...",
+        metavar="NAME=N,...",
+    )
+    ray_placement: str = _setting(
+        "PACK",
+        "ray",
+        checks.one_of(("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")),
+        "PACK puts workers on few nodes, SPREAD on many.",
+    )
+    ray_wait_s: int = _setting(
+        0,
+        "ray",
+        checks.whole(0, 30 * 86_400),
+        "Seconds to wait for a cluster that grows; default: it must be large enough.",
+    )
     runs_dir: str = _setting("taut-runs", "output", checks.text, "Folder that holds the runs; default: taut-runs.")
     name: str | None = _setting(None, "output", checks.run_name, "The run's name.")
     log: str = _setting("warning", "output", checks.one_of(LOG_LEVELS), "taut's own log: debug, info, warning, error.")

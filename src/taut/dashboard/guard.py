@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 PAGE = "/"
@@ -45,8 +46,7 @@ class Declined(Exception):
         super().__init__(error)
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """The parts of a request that the guard checks. ``at``: the address of this host that the connection was made to."""
 
     method: str
@@ -56,8 +56,7 @@ class Asked:
 
     @classmethod
     def parse(cls, method: str, path: str, at: str, headers: Iterable[tuple[bytes, bytes]]) -> Asked:
-        """Read the headers that decide something; decline a request where one of them is there twice: a proxy may have
-        taken the other one."""
+        """Read the headers; decline a request where one that decides is there twice: a proxy may have taken the other."""
         found: dict[str, str] = {}
         for name, value in headers:
             key = name.decode("latin-1").lower()

@@ -12,11 +12,11 @@ import os
 import socket
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import uvicorn
+from msgspec import Struct
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from taut.core.clock import MonotonicClock
@@ -36,8 +36,7 @@ START_S, STOP_S = 10.0, 2.0
 _LOG = logging.getLogger("taut.dashboard")
 
 
-@dataclass(frozen=True)
-class Listening:
+class Listening(Struct, frozen=True):
     """A socket that listens; no request is answered yet. ``loopback``: only this machine reaches it. ``hosts``: the names
     by which it may be asked for."""
 

@@ -7,8 +7,8 @@ stays text: the API sends it as JSON, and the page sets it as text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from taut.core.messages import Statistics
@@ -16,14 +16,13 @@ from taut.dashboard.history import ProgressMark
 from taut.dashboard.records import EventLine, Events, RunLine, State, WorkerLine, Workers
 from taut.supervisor.metrics import cluster_rate, finite, rate, total
 from taut.supervisor.storage.store_reader import StoredRun
-from taut.supervisor.view import ClusterView, Event, Outcome, WorkerRow
+from taut.supervisor.view import ClusterView, Outcome, WorkerRow
 
 MOST_WORKERS, MOST_EVENTS = 500, 200  # in one answer
 MOST_CHARACTERS = 1000  # of one text
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """A run at one moment. ``events``: as many as are kept, the oldest first."""
 
     run: RunLine
@@ -38,14 +37,11 @@ class Seen:
     def mark(self) -> ProgressMark:
         return ProgressMark(self.run.wall_s, self.run.samples, self.run.loss, self.run.workers)
 
-    def events_after(self, number: int) -> Events:
-        """Return the first events after ``number``, as many as one answer holds."""
+    def events_after(self, number: int, latest: bool = False) -> Events:
+        """Return the first events after ``number``, or the ``latest``, as many as one answer holds."""
         later = [event for event in self.events if event.number > number]
-        return Events(self.last_event, tuple(later[:MOST_EVENTS]))
-
-    @property
-    def last_event(self) -> int:
-        return self.events[-1].number if self.events else 0
+        last = self.events[-1].number if self.events else 0
+        return Events(last, tuple(later[-MOST_EVENTS:] if latest else later[:MOST_EVENTS]))
 
 
 def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcome | None, secret_for_all: bool) -> Seen:
@@ -58,17 +54,15 @@ def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcom
         wall_s=view.wall_s,
         source="supervisor",
         secret_for="everything" if secret_for_all else "changes",
-        expected=view.expected,
-        train_s=view.train_s,
-        epoch=view.epoch,
-        samples_done=view.samples_done,
-        samples_total=view.samples_total,
+        **{name: getattr(view, name) for name in ("expected", "train_s", "epoch", "samples_done", "samples_total")},
         consensus=finite(view.consensus),
         identical=None if outcome is None else outcome.identical,
         exit_code=None if outcome is None else outcome.exit_code,
         error="" if outcome is None else short(outcome.error),
     )
-    return Seen(line, worker_lines(view.workers), tuple(_event(each) for each in view.events if each.number > 0))
+    shown = [each for each in view.events if each.number > 0]
+    events = tuple(EventLine(each.number, each.time_s, short(each.kind), short(each.text)) for each in shown)
+    return Seen(line, worker_lines(view.workers), events)
 
 
 def from_store(
@@ -111,8 +105,7 @@ def event_lines(stored: StoredRun) -> list[EventLine]:
 
 
 def worker_lines(rows: Iterable[WorkerRow]) -> Workers:
-    """Return the workers that are there by rank, then those that are gone, the latest first; as many as one answer
-    holds."""
+    """Return the workers that are there by rank, then those that are gone, the latest first; as many as an answer has."""
     ordered = sorted(rows, key=lambda row: (row.state == "gone", -row.rank if row.state == "gone" else row.rank))
     return Workers(len(ordered), tuple(_worker(row) for row in ordered[:MOST_WORKERS]))
 
@@ -152,21 +145,12 @@ def _run_line(
 def _worker(row: WorkerRow) -> WorkerLine:
     given = row.statistics
     return WorkerLine(
-        rank=row.rank,
+        **{name: getattr(row, name) for name in ("rank", "pid", "state", "refused")},
+        **{name: getattr(given, name) for name in ("steps", "samples", "bytes_sent")},
         host=short(row.host),
-        pid=row.pid,
-        state=row.state,
         reason=short(row.reason),
-        steps=given.steps,
-        samples=given.samples,
         samples_per_s=finite(rate(given)),
         loss=finite(given.loss),
         staleness=finite(given.staleness),
-        bytes_sent=given.bytes_sent,
-        refused=row.refused,
         suspicion=finite(row.phi),
     )
-
-
-def _event(event: Event) -> EventLine:
-    return EventLine(event.number, event.time_s, short(event.kind), short(event.text))

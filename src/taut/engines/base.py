@@ -11,7 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from taut.config import Settings
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Engine(ABC):
     """
 
     name: ClassVar[str]
+    own_settings: ClassVar[tuple[str, ...]] = ()  # names of settings that this engine takes, beside those of all
 
     def __init__(
         self,
@@ -69,6 +73,13 @@ class Engine(ABC):
         self.pids: dict[int, int] = {}
         self.started: dict[int, int] = {}
         self.compiling: tuple[int, int] | None = None
+
+    @classmethod
+    def adapted(cls, settings: Settings) -> Settings:
+        """Return the settings with what this engine needs where nothing was set: an address that its workers reach, say.
+
+        Asked before anything is made. Raise ``TautError`` where there can be no such run."""
+        return settings
 
     @classmethod  # noqa: B027
     def check(cls, workers: int, devices: str | None) -> None:

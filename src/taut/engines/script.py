@@ -14,7 +14,7 @@ import runpy
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, TextIO, cast
@@ -58,11 +58,17 @@ def alone() -> NoReturn:
 
 
 def run_script(script: str, args: Sequence[str]) -> int:
-    """Run ``script`` as the main module and return its exit code; an exception is told on standard error."""
+    """Run ``script`` as the main module and return its exit code."""
     sys.stdout, sys.stderr = _losing(sys.stdout), _losing(sys.stderr)
+    return exit_code(lambda: _as_main(script, args), script)
+
+
+def exit_code(function: Callable[[], object], script: str) -> int:
+    """Call ``function``, whose code is in the file ``script``, and return the exit code that it would have as a script;
+    an exception is told on standard error."""
     try:
         with script_end():
-            _as_main(script, args)
+            function()
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0

@@ -1,5 +1,4 @@
-"""The rules by which strategy, topology, codec and finish go together, checked before anything is started; what was not
-set is chosen.
+"""The rules by which strategy, topology, codec and finish go together, checked before the start; the rest is chosen.
 
 The four are independent, but for what a method cannot do: a dense average has no use for a codec that sends signs, and a
 method with symmetric weights none for a directed graph. The error for such a pair says what to use instead.

@@ -29,7 +29,6 @@ class Choice:
 
     @property
     def kind(self) -> type[Any]:
-        """Return the class."""
         kind: type[Any] = REGISTRY[self.name]
         return kind
 
@@ -41,7 +40,6 @@ class Choice:
         return issubclass(self.kind, Method)
 
     def method(self) -> Method:
-        """Return a new instance of the method."""
         made: Method = self.kind(**self.settings)
         return made
 
@@ -58,8 +56,7 @@ class Choice:
 
 
 def parse(given: str | Mapping[str, Any]) -> Choice:
-    """Read a strategy: ``name``, ``name:value,key=value`` or a table with ``name``. Values without a key go to the
-    parameters in order.
+    """Read a strategy: ``name``, ``name:value,key=value`` or a table with ``name``. Values without a key go in order.
 
     >>> str(parse("async")), parse("dpsgd").is_method, str(parse("easgd:every=2^3"))
     ('async', True, 'easgd:every=8')

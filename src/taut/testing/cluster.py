@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from taut.config import WorkerEnvironment
@@ -39,9 +38,8 @@ class LocalCluster:
         self.script, self.args, self.patience_s = script, list(args), patience_s
         chosen = {"strategy": "async", "topology": "complete", "codec": "tether", **(settings or {})}
         self.supervisor = Supervisor(chosen, run_dir, run=run_dir.name, workers=expected or workers, seed=0)
-        self.environment = WorkerEnvironment(
-            self.supervisor.address, token_file=str(self.supervisor.token_file)
-        ).variables()
+        token_file = str(self.supervisor.token_file)
+        self.environment = WorkerEnvironment(self.supervisor.address, token_file=token_file).variables()
         self.run_dir = run_dir
         self.engines: list[LocalEngine] = []
         self.exits: list[Exit] = []
@@ -52,9 +50,7 @@ class LocalCluster:
         self.add(self._first)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         for engine in self.engines:
             engine.close()
         self.supervisor.stop()
@@ -82,8 +78,7 @@ class LocalCluster:
         while not condition(view := self.poll()):
             if self.supervisor.wait(0.02) is not None and not condition(self.poll()):
                 raise AssertionError(f"the run ended before {what}: {self.supervisor.wait(0)}\n{self.logs()}")
-            if time.monotonic() > deadline:
-                raise AssertionError(f"waited in vain for {what}; {view}\n{self.logs()}")
+            assert time.monotonic() < deadline, f"waited in vain for {what}; {view}\n{self.logs()}"
         return view
 
     def until_exits(self, count: int) -> list[Exit]:
@@ -92,8 +87,7 @@ class LocalCluster:
         while len(self.exits) < count:
             self.poll()
             self.supervisor.wait(0.02)
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{len(self.exits)} of {count} scripts have ended\n{self.logs()}")
+            assert time.monotonic() < deadline, f"{len(self.exits)} of {count} scripts have ended\n{self.logs()}"
         return self.exits
 
     def outcome(self) -> Outcome:
@@ -101,8 +95,7 @@ class LocalCluster:
         deadline = time.monotonic() + self.patience_s
         while (outcome := self.supervisor.wait(0.05)) is None:
             self.poll()
-            if time.monotonic() > deadline:
-                raise AssertionError(f"the run does not end; {self.supervisor.view()}\n{self.logs()}")
+            assert time.monotonic() < deadline, f"the run does not end; {self.supervisor.view()}\n{self.logs()}"
         return outcome
 
     def row(self, rank: int) -> WorkerRow:

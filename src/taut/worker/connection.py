@@ -57,7 +57,7 @@ class SocketConnector(Connector):
         self._environment = environment
         self._token = Token.parse(environment.token or read_token_file(environment.token_file or ""))
         self.watch = Stopwatch()
-        self.host, self.pid = socket.gethostname()[:255], os.getpid()
+        self.host, self.pid = socket.gethostname()[:255], os.getpid() + environment.process_base
         self._announcer = Announcer(environment.supervisor) if environment.announces else None
         self._open(environment.supervisor)
 
@@ -102,8 +102,7 @@ def launched_run() -> object:
 
 
 def connector() -> Connector | None:
-    """Return this thread's own connector, or the launcher's; None where the script was started by itself, to be a run of
-    one."""
+    """Return this thread's own connector, or the launcher's; None where the script is a run of one."""
     given = CONNECTOR.get()
     if given is not None:
         return given

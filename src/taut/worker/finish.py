@@ -9,11 +9,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from safetensors.torch import save
 
 from taut.codecs import sketch
 from taut.core.drift import DRIFT
 from taut.core.files import write_atomically
 from taut.core.messages import UPLOAD_NBYTES, Digest, Statistics, Upload
+from taut.core.pacing import Window
 from taut.errors import MalformedMessage, Misuse, ReplicasDiffer, RunFailed
 from taut.strategies.allreduce.final_average import FinalAverage
 from taut.strategies.api import Draining, Finished, Local, MethodEvent, Placed, Tell
@@ -34,14 +36,13 @@ class Averaged(Local):
 
     def __init__(self, replica: Replica, moments: Moments | None = None) -> None:
         self._weights, self._moments = Weights(replica), moments
-        self.x = self._weights.x
-        if moments is not None:
-            self.x = np.concatenate([self.x, moments.gather()])
+        self.fetch()
 
     def fetch(self) -> None:
         self._weights.fetch()
+        self.x = self._weights.x
         if self._moments is not None:
-            self.x = np.concatenate([self._weights.x, self._moments.gather()])
+            self.x = np.concatenate([self.x, self._moments.gather()])
 
     def put_back(self) -> None:
         if self._moments is not None:
@@ -138,7 +139,6 @@ class Finishing:
         self.validation.raise_failure()
 
     def _trained(self) -> Digest:
-        """Return the digest of the replica as it was trained."""
         statistics = self.statistics()  # what follows is no training: its time does not count as such
         exact = self.exchange.exact
         self.replica.retire()
@@ -155,7 +155,6 @@ class Finishing:
         )
 
     def _average(self, trained: Digest) -> Digest:
-        """Average the replicas, if need be."""
         if not self.averages:
             return trained
         self.settler = Settler(Averaged(self.replica), self.comm)
@@ -177,8 +176,7 @@ class Finishing:
             self.settler.catch_up()
 
     def _hand_in(self, changed: bool) -> None:
-        """Wait until the model is saved; upload it whenever this worker is the one asked for it: a supervisor that came
-        back asks again."""
+        """Wait until the model is saved; upload it whenever asked for: a supervisor that came back asks again."""
         comm = self.comm
         answered: object = None
 
@@ -196,18 +194,32 @@ class Finishing:
             raise RunFailed(f"the supervisor could not save the model: {saved.error}")
 
     def _upload(self, changed: bool) -> None:
-        """Recalibrate, score what comes out, and send it."""
-        from safetensors.torch import save
-
         failures = len(self.validation.failures)
         model = self.replica.params.model
         changed |= self.validation.recalibrated(model)
         score = self.validation.score(model) if changed and not failures else self.score
         note = self.validation.note() if len(self.validation.failures) > failures else ""
         data = save(self.replica.params.state_dict())
-        for offset in range(0, max(1, len(data)), UPLOAD_NBYTES):
-            part = data[offset : offset + UPLOAD_NBYTES]
-            self.comm.say(Upload(offset, len(data), score, note), [part])
+        self._send_paced(memoryview(data), score, note)
+
+    def _send_paced(self, data: memoryview, score: float | None, note: str) -> None:
+        """Send the model in parts, no faster than they arrive: heartbeats go the same way. Stop where the supervisor has
+        the model, or asks for it again."""
+        comm, window = self.comm, Window(UPLOAD_NBYTES)
+        finish = comm.status.finish
+        comm.status.uploaded = 0
+
+        def may_go_on(status: RunStatus) -> bool:
+            window.seen(status.uploaded, comm.clock.now())
+            return window.room or status.saved is not None or status.finish is not finish
+
+        while window.offset < len(data):
+            comm.wait(may_go_on, self._idle)
+            if not window.room:
+                return
+            part = data[window.offset : window.offset + window.part_nbytes]
+            comm.say(Upload(window.offset, len(data), score, note), [bytes(part)])
+            window.sent(len(part), comm.clock.now())
 
 
 def _why_differ(refused: Mapping[int, int]) -> str:
@@ -231,8 +243,6 @@ def finish_policy(settings: Mapping[str, Any], last: Choice, validation: Validat
 
 def save_here(replica: Replica, name: str) -> Path:
     """Save the model as this worker has it, under this name in the present folder."""
-    from safetensors.torch import save
-
     replica.settle()
     path = Path(name).absolute()
     write_atomically(path, save(replica.params.state_dict()))

@@ -49,7 +49,6 @@ def worker_open() -> bool:
 
 
 def note_joined(worker: TorchWorker, run: object) -> None:
-    """Remember the script's worker."""
     _JOINED.set((worker, run))
     if run is not None:
         atexit.register(_at_exit)

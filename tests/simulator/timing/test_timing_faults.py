@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as draw
 
 from taut.errors import Misuse
-from taut.simulator.faults import Fail, Fault, Join, Pause
-from taut.simulator.models.network import Link, Links
+from taut.simulator.faults import Departure, Fail, Fault, Join, Pause
+from taut.simulator.models.links import Link, Links
 from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
@@ -30,7 +31,7 @@ def run(name: str, faults: tuple[Fault, ...], workers: int, together: bool | Non
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=some(12), deadline=None)
 @given(
     deaths=draw.lists(draw.tuples(draw.integers(0, 4), draw.floats(0.0, 0.5)), min_size=1, max_size=4),
     workers=draw.integers(2, 5),
@@ -63,7 +64,7 @@ def test_synchronous_training_stands_still_while_a_newcomer_is_given_the_state(t
 
 
 @pytest.mark.parametrize("name", JOINED)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=some(6), deadline=None)
 @given(at_s=draw.floats(0.0, 0.12), count=draw.integers(1, 3), dies_s=draw.none() | draw.floats(0.0, 0.2))
 def test_newcomers_take_part(name: str, at_s: float, count: int, dies_s: float | None) -> None:
     deaths = () if dies_s is None else (Fail(0, dies_s),)
@@ -113,3 +114,10 @@ def test_misuse() -> None:
         simulate_timing(Scenario(4, "sync:schedule=gloo", faults=(Join(1, 0.1),)))
     with pytest.raises(Misuse, match="worker 9"):
         simulate_timing(Scenario(4, "sync", faults=(Fail(9, 0.1),)))
+
+
+def test_a_worker_leaves_a_delayed_diloco_while_it_waits() -> None:
+    leaves = Departure(rank=3, at_s=0.06)
+    links = Links(Link(1e8, 1e-4))
+    done = simulate_timing(Scenario(4, "diloco:every=3,delayed=true", steps=30, links=links, faults=(leaves,)))
+    assert done.gone == {3: "left"} and not done.missed and not done.error

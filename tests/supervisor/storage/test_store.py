@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,7 @@ def test_a_file_in_the_way_is_a_storage_failure(tmp_path: Path) -> None:
 
 FULL_DISK = """
     import resource, sys
+    from functools import partial
     from pathlib import Path
     from taut.core.messages import Statistics
     from taut.supervisor.storage.journal import Journal
@@ -141,7 +143,8 @@ FULL_DISK = """
     journal = Journal(store, 0.0, 100.0)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
     for step in range(3000):
-        journal.measured(step % 50, Statistics(steps=step), True, float(step))
+        statistics = Statistics(steps=step)
+        journal.write(float(step), partial(StoreWriter.measured, rank=step % 50, statistics=statistics, final=True))
         journal.record("note", "x" * 500, float(step))
         journal.flush(float(step))
     warnings = [event for event in journal.events if event.kind == "storage"]
@@ -180,7 +183,8 @@ def test_one_warning_is_given_and_the_outcome_is_tried_again(tmp_path: Path) -> 
     journal = Journal(store, 0.0, 100.0)
     store.full = True
     for step in range(10):
-        journal.measured(0, Statistics(steps=step), True, float(step))
+        statistics = Statistics(steps=step)
+        journal.write(float(step), partial(StoreWriter.measured, rank=0, statistics=statistics, final=True))
     assert [event.kind for event in journal.events] == ["storage"]
     assert "disk full" in journal.events[0].text
     store.full = False

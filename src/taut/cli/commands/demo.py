@@ -11,21 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from taut.cli.commands.run import LocalRun, check_start
-from taut.cli.demo.three_runs import (
-    LINK,
-    SAME,
-    SECONDS,
-    compare_on,
-    default_workers,
-    finished,
-    show_files,
-    show_table,
-)
+from taut.cli.demo.three_runs import LINK, SECONDS, compare_on, default_workers, finished, show_files, show_table
 from taut.cli.options import Given, Json, Quiet, Start, output_flag, run_flag, with_flags
 from taut.cli.output.console import notes, print_json, set_up_log
 from taut.cli.output.display import Display, split_text
-from taut.cli.output.format import compression, scores_text, time_shares, times, validation_record
-from taut.config import Settings
+from taut.cli.output.format import SAME, compression, figures, scores_text, time_shares, times
+from taut.config import AGREED, Settings
 from taut.core.messages import Statistics
 from taut.errors import Misuse
 from taut.quantities import size
@@ -151,10 +142,7 @@ def draw(cluster: DemoTraining, single: DemoTraining, settings: Settings) -> Pat
     """Draw both loss curves into the cluster's folder."""
     from taut.cli.demo.plots import curve, plot_losses
 
-    curves = {
-        f"{settings.workers} workers ({settings.codec})": curve(cluster.folder),
-        "1 worker": curve(single.folder),
-    }
+    curves = {f"{settings.workers} workers ({settings.codec})": curve(cluster.folder), "1 worker": curve(single.folder)}
     return plot_losses(curves, f"digits, {settings.strategy}, seed {settings.seed}", cluster.folder / "losses.png")
 
 
@@ -166,29 +154,19 @@ def record(
     return {
         "run": cluster.run,
         "run_single": single.run,
-        "seed": settings.seed,
-        "strategy": settings.strategy,
-        "topology": settings.topology,
-        "codec": settings.codec,
-        "finish": settings.finish,
-        "workers": settings.workers,
-        "threads_per_worker": settings.threads_per_worker,
+        **{name: getattr(settings, name) for name in (*AGREED, "threads_per_worker")},
         "epochs": epochs,
+        **figures(together),
         "accuracy": {"cluster": cluster.accuracy, "single": single.accuracy},
         "samples": {"cluster": together.samples, "single": total(single.workers).samples},
         "samples_per_s": {"cluster": cluster.samples_per_s, "single": single.samples_per_s},
-        "bytes_sent": together.bytes_sent,
-        "bytes_dense": together.bytes_dense,
-        "compression": compression(together),
-        "staleness": together.staleness,
-        "time_split": time_shares(together),
         "time_split_single": time_shares(total(single.workers)),
         "replicas_identical": cluster.outcome.identical,
-        "validation": validation_record(cluster.outcome.validation),
+        "validation": cluster.outcome.validation,
         "consensus_distance": cluster.outcome.consensus,
-        "model": str(cluster.model),
-        "model_single": str(single.model),
-        "plot": str(picture) if picture else None,
+        "model": cluster.model,
+        "model_single": single.model,
+        "plot": picture,
     }
 
 

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 
 @with_flags(
-    "workers threads devices checkpoint_every keep_checkpoints bind port advertise link dashboard runs_dir config log"
+    "workers threads devices checkpoint_every keep_checkpoints bind port advertise link dashboard ray_address "
+    "ray_resources ray_placement ray_wait_s runs_dir config log"
 )
 def resume(
     run: RunName,
@@ -131,8 +132,7 @@ def find_checkpoint(record: StoredRun, lock: RunLock) -> Found:
 
 
 def continued(given: Settings, manifest: Manifest) -> Settings:
-    """Return the settings that the run had, with those ``given`` now. Of a strategy in phases, only the phases that are
-    left."""
+    """Return the settings that the run had, with those ``given`` now. Of a strategy in phases, only what is left."""
     from taut.strategies.phases import PhaseSchedule, parse_schedule
 
     kept = manifest.settings

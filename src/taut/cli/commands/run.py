@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 @with_flags(
     "workers strategy topology codec finish seed threads devices preload start engine checkpoint_every keep_checkpoints "
-    "bind port advertise transport link dashboard name runs_dir config log"
+    "bind port advertise transport link dashboard ray_address ray_resources ray_placement ray_wait_s "
+    "name runs_dir config log"
 )
 def run(
     *,
@@ -125,6 +126,8 @@ class LocalRun:
         from taut.strategies.phases import parse_schedule
 
         engine = ENGINES.find(settings.engine)
+        settings = engine.adapted(settings)
+        self.settings, self._listening = settings, listening
         engine.check(settings.workers, settings.devices)
         self._listening = listening
         self.supervisor = resumed or new_supervisor(settings, command, launch_of(settings, script, args, start))
@@ -147,6 +150,7 @@ class LocalRun:
             preload=settings.preload,
             devices=settings.devices,
             kernels=kernels_of(codecs_in_use(parse_schedule(settings.strategy), settings.topology, [settings.codec])),
+            **{name: getattr(settings, name) for name in engine.own_settings},
         )
 
     def conduct(self, display: Display, logs: Wanted = None) -> RunEnd:

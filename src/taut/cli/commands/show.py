@@ -7,9 +7,9 @@ from rich.markup import escape
 from taut.cli.options import Given, Json, RunName, with_flags
 from taut.cli.output.console import print_json, results
 from taut.cli.output.display import worker_table
-from taut.cli.output.format import duration_text, public, score_text, time_shares, worker_record
+from taut.cli.output.format import duration_text, figures, public, score_text, worker_record
 from taut.cli.run_folder import find_run
-from taut.supervisor.metrics import cluster_rate, compression, total
+from taut.supervisor.metrics import cluster_rate, total
 from taut.supervisor.storage.store_reader import StoredRun
 from taut.supervisor.storage.store_writer import plain
 
@@ -27,7 +27,6 @@ def show(run: RunName = "latest", *, given: Given, as_json: Json = False) -> Non
 def as_object(record: StoredRun) -> dict[str, object]:
     """Return the run for JSON: what is stored, and figures made from it."""
     workers = record.rows(record.latest())
-    together = total(row.statistics for row in workers)
     return {
         **plain(record.summary),
         "run": record.summary.name,
@@ -36,12 +35,8 @@ def as_object(record: StoredRun) -> dict[str, object]:
         "outcome": record.outcome,
         "validation": (record.outcome or {}).get("validation"),
         "consensus_distance": (record.outcome or {}).get("consensus"),
-        "samples": together.samples,
+        **figures(total(row.statistics for row in workers)),
         "samples_per_s": cluster_rate(row.statistics for row in workers),
-        "bytes_sent": together.bytes_sent,
-        "bytes_dense": together.bytes_dense,
-        "compression": compression(together),
-        "time_split": time_shares(together),
         "replicas_identical": record.summary.identical,
         "worker_count": len(workers),
         "workers": [worker_record(row) for row in workers],

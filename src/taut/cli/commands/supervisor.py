@@ -57,7 +57,6 @@ def supervisor(
     workers are told where the supervisor is now.
     """
     display = Display(notes(), quiet=quiet or as_json)
-    # These lines are needed to go on, so that they are said with --quiet and --json too.
     if recover is not None or standby is not None:
         settings = given.settings()
         _check_alone(given.flags, recover, standby)
@@ -78,8 +77,6 @@ def supervisor(
         service = new_supervisor(settings, shlex.join(sys.argv))
         display.note(settings.describe(), "dim")
     service.start()
-    display.note(f"supervisor: {service.address}")
-    display.note(f"token file: {service.token_file} (copy it; whoever has it may join)")
     say_how_to_join(service, display)
     folder = Path(settings.runs_dir) / service.run_dir.name
     with shown(listening, service, folder, display):

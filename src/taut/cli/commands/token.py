@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import asdict
 from rich.table import Table
 
 from taut.cli.commands.drain import going
@@ -42,7 +43,7 @@ def new(
     as_json: Json = False,
 ) -> None:
     """Make one more token for a run. It is written to a file that only you can read, and shown nowhere."""
-    from taut.simulator.models.units import parse_duration
+    from taut.quantities import parse_duration
     from taut.supervisor.control import IssueToken, order
     from taut.transport.keys import write_token_file
 
@@ -115,10 +116,5 @@ def _expiry(line: TokenLine) -> str:
 
 
 def _record(line: TokenLine) -> dict[str, object]:
-    return {
-        "token": line.name,
-        "expires_at": line.expires_at,
-        "revoked": line.revoked,
-        "expired": line.expired,
-        "workers": line.workers,
-    }
+    fields = asdict(line)
+    return {"token": fields.pop("name"), **fields}

@@ -18,6 +18,7 @@ from taut.cli.commands.run import LocalRun
 from taut.cli.demo.figures import Training, read_notes, sentences
 from taut.cli.output.console import results
 from taut.cli.output.display import Display
+from taut.cli.output.format import SAME
 from taut.cli.run_end import check_joined, report_failures
 from taut.config import Settings, cores
 from taut.early_sigint import INTERRUPTED
@@ -29,7 +30,6 @@ from taut.supervisor.view import Outcome
 SECONDS = 14.0  # of each of the three trainings
 LINK = "100mbit"
 SLOW_TIMES = 2.0
-SAME = {True: "identical", False: "different", None: "-"}
 SCRIPT = Path(__file__).parents[1] / "jobs" / "timed_digits.py"
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from taut.codecs.compressor import FEEDBACK_KERNELS, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
+from taut.codecs.kernels import cpu
 from taut.codecs.math.quantize import on_host
 from taut.codecs.wire.payload import Kind
 
@@ -31,7 +32,7 @@ class Bf16(Compressor):
     """
 
     name: ClassVar[str] = "bf16"
-    kernels = (*FEEDBACK_KERNELS, "floats._write_bf16")
+    kernels = (*FEEDBACK_KERNELS, "floats.write_bf16")
     kind: ClassVar[Kind] = Kind.BRAINS
     piece: ClassVar[int] = 1 << 16
 
@@ -48,10 +49,8 @@ class Bf16(Compressor):
 
     def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         if isinstance(v, np.ndarray):
-            from taut.codecs.kernels.cpu.floats import write_bf16
-
-            codes, q = write_bf16(v)
-            return CompressedPiece((codes,), q)
+            codes, bits = cpu.floats.write_bf16(v.view(np.uint32))
+            return CompressedPiece((codes,), bits.view(np.float32))
         import torch
 
         x = v.clamp(-GREATEST, GREATEST).to(torch.bfloat16)

@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from taut.codecs.kernels import cpu
+
 Vector = Any
 
 SAMPLE = 1 << 16  # elements of the sample
 MUCH = 20  # from one element in 20 on, collecting them first would not pay
 LOW = 15  # bits of a magnitude below the 16 that the first histogram counts
+SELECTION_KERNELS = tuple(f"selection.{name}" for name in ("_count_lower", "_count_upper", "_edge_bucket", "_take"))
 _MASK = 0x7FFFFFFF
 
 
@@ -45,17 +48,15 @@ def sample_rank(size: int, k: int, sampled: int) -> int:
 
 
 def _largest_numpy(v: Any, k: int) -> Any:
-    from taut.codecs.kernels.cpu.selection import at_least, largest
-
     bits = np.ascontiguousarray(v).view(np.int32)
     if len(v) > 4 * SAMPLE and k * MUCH < len(v):
         sample = bits[:: len(v) // SAMPLE] & np.int32(_MASK)
         rank = sample_rank(len(v), k, len(sample))
         least = max(1, int(np.partition(sample, len(sample) - rank)[len(sample) - rank]))
-        indices = at_least(bits, least, k + k // 4 + len(v) // 64)
+        indices = cpu.selection.at_least(bits, least, k + k // 4 + len(v) // 64)
         if indices is not None and (len(indices) >= k or least == 1):
-            return indices[largest(bits[indices], k)]
-    return largest(bits, k)
+            return indices[cpu.selection.largest(bits[indices], k)]
+    return cpu.selection.largest(bits, k)
 
 
 def _largest_torch(v: Any, k: int) -> Any:

@@ -41,8 +41,7 @@ LABEL_GAP = 0.062  # of the axes' height, between the labels of two lines
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture with its caption. ``png`` and ``svg`` are None where there is nothing to draw; ``caption`` then says
-    why."""
+    """A picture with its caption. ``png`` and ``svg`` are None where nothing is drawn; ``caption`` then says why."""
 
     name: str
     title: str
@@ -150,7 +149,6 @@ def spread_out(heights: Sequence[float], gap: float = LABEL_GAP) -> list[float]:
 
 
 def _pushed(rising: Sequence[float], gap: float) -> list[float]:
-    """Raise each height to at least ``gap`` over the one before."""
     found: list[float] = []
     for height in rising:
         found.append(max(height, found[-1] + gap) if found else height)

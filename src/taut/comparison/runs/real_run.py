@@ -11,16 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from taut.comparison.runs.history import Reading, on_grid
 from taut.comparison.runs.job import Job, Report
 from taut.comparison.runs.matrix import Cell
 from taut.comparison.runs.record import RunRecord, failed, of_cell, of_workers
-from taut.core.messages import Statistics
 from taut.errors import Misuse
 from taut.supervisor.metrics import finite
-from taut.supervisor.storage.store_reader import StoredRun, load_run
+from taut.supervisor.storage.store_reader import StoredRun, load_run, statistics_of
+from taut.supervisor.storage.store_writer import FIELDS
 from taut.supervisor.view import grouped
 
 LAST_LINES = 3
@@ -91,7 +89,7 @@ def _drop_models(run: Path) -> None:
 
 
 def _record(job: Job, cell: Cell, said: dict[str, Any], stored: StoredRun) -> RunRecord:
-    workers = [msgspec.convert(_in_order(each["statistics"]), Statistics) for each in said["workers"]]
+    workers = [statistics_of(each["statistics"].get(name) for name in FIELDS) for each in said["workers"]]
     validation = said.get("validation") or {}
     readings = readings_of(stored)
     history = on_grid(readings, max((each.time_s for each in readings), default=0.0))
@@ -111,16 +109,6 @@ def _record(job: Job, cell: Cell, said: dict[str, Any], stored: StoredRun) -> Ru
     )
 
 
-def _in_order(statistics: dict[str, Any]) -> list[Any]:
-    """Return the values in the order of the record, which travels as an array; null stands for a default."""
-    plain = Statistics()
-    values = [statistics.get(name) for name in Statistics.__struct_fields__]
-    return [
-        getattr(plain, name) if value is None else value
-        for name, value in zip(Statistics.__struct_fields__, values, strict=True)
-    ]
-
-
 def readings_of(stored: StoredRun) -> list[Reading]:
     """Return the workers' statistics by seconds since the first of them began to train, on the workers' own clocks: the
     time when a reading arrived does not matter."""
@@ -130,13 +118,7 @@ def readings_of(stored: StoredRun) -> list[Reading]:
         at = one.time - one.statistics.wall_s
         began[one.rank] = min(began.get(one.rank, at), at)
     first = min(began.values(), default=0.0)
+    made = [(one.rank, one.statistics) for one in rows]
     return [
-        Reading(
-            began[one.rank] - first + one.statistics.wall_s,
-            one.rank,
-            one.statistics.samples,
-            one.statistics.bytes_sent,
-            one.statistics.loss,
-        )
-        for one in rows
+        Reading(began[rank] - first + each.wall_s, rank, each.samples, each.bytes_sent, each.loss) for rank, each in made
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from taut.comparison.runs.job import Job
 from taut.comparison.runs.matrix import Cell
 from taut.core.files import write_atomically
 from taut.core.messages import Statistics
+from taut.core.versions import package_versions
 from taut.supervisor.metrics import cluster_rate, compression, time_split, total
 
 PACKAGES = ("taut", "torch", "numpy", "numba", "pyzmq", "msgspec")
@@ -84,15 +84,11 @@ def of_cell(job: Job, cell: Cell) -> dict[str, Any]:
     """Return the fields that are known of a run before it is made."""
     return {
         "key": job.key(cell),
-        "strategy": cell.strategy,
-        "topology": cell.topology,
-        "codec": cell.codec,
-        "workers": cell.workers,
-        "seed": cell.seed,
+        **{name: getattr(cell, name) for name in ("strategy", "topology", "codec", "workers", "seed")},
         "simulated": job.simulated,
         "command": job.command(cell),
         "settings": dict(cell.resolved),
-        "versions": versions(),
+        "versions": package_versions(*PACKAGES) | {"system": platform.platform()},
     }
 
 
@@ -101,31 +97,17 @@ def of_workers(workers: Iterable[Statistics], history: tuple[Moment, ...]) -> di
     rows = list(workers)
     together = total(rows)
     return {
-        "samples": together.samples,
+        **{name: getattr(together, name) for name in ("samples", "bytes_sent", "staleness")},
         "samples_per_s": cluster_rate(rows),
-        "bytes_sent": together.bytes_sent,
         "compression": compression(together),
-        "staleness": together.staleness,
         "time_split": tuple(time_split(each) for each in rows),
         "history": history,
         "loss": last_loss(history),
     }
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of the packages from their metadata, without importing them."""
-    found = {"python": platform.python_version(), "system": platform.platform()}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
 def kept(folder: Path, name: str, key: str) -> RunRecord | None:
-    """Return the finished run of that key in the folder; None where there is none, or where it failed: that is tried
-    again."""
+    """Return the finished run of that key in the folder; None without one: a run that failed is tried again."""
     try:
         record = RunRecord.from_json((folder / "runs" / f"{name}.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, UnicodeDecodeError, msgspec.MsgspecError):

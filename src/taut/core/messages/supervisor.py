@@ -112,6 +112,12 @@ class Finish(Message, frozen=True):
     writer: Rank
 
 
+class UploadSeen(Message, frozen=True):
+    """The first ``nbytes`` of the writer's upload are here."""
+
+    nbytes: Count
+
+
 class Saved(Tidy, Message, frozen=True):
     """The final model is on disk here (or ``error`` says why not)."""
 
@@ -162,6 +168,7 @@ SupervisorMessage = (
     | Leave
     | Checkpoint
     | Finish
+    | UploadSeen
     | Saved
     | Pulse
     | Moved

@@ -60,6 +60,7 @@ class Hello(Message, frozen=True):
     pid: Count
     was: Annotated[int, Meta(ge=-1, le=2**31 - 1)] = -1  # its rank before it was evicted; -1: it is new
     platform: Platform = Platform()
+    initial: Word = ""  # hash of its initial state; empty: not told
 
 
 class Ready(Message, frozen=True):

@@ -66,11 +66,8 @@ class BackupGroup(RoundAgreement):
     def coordinator(self) -> int:
         return self.place.members[0]
 
-    # -------------------------------------------------------------------------------------------- what happens
-
     def _begin(self, mine: Contribution) -> list[Tell]:
-        """Take part in the round after the last one ``taken``, or take its mean if it is closed. Weight 0: nothing to
-        give."""
+        """Take part in the round after the last one ``taken``, or take its mean if it is closed."""
         assert self._contribution is None, "the last round is not done"
         tells = self._take_stand()
         if self.owed:
@@ -82,8 +79,6 @@ class BackupGroup(RoundAgreement):
             weighted[self.length :] = mine.numbers
         self._contribution, self._ends = weighted, bool(mine.numbers[1])
         return tells + self._contribute()
-
-    # ------------------------------------------------------------------------------------------ taking a stand
 
     def take_over(self, round: int) -> list[Tell]:
         self.bare, self.stand, self.taken, self._counted = False, MemberRound(round, True), round, True
@@ -112,8 +107,6 @@ class BackupGroup(RoundAgreement):
                     tells += [self._mean_for(member, number, True) for number in missed]
         return tells + self._contribute() + self._receipt() + self._retake()
 
-    # ---------------------------------------------------------------------------------------------- everybody's
-
     def _contribute(self) -> list[Tell]:
         """Tell the coordinator what we have, or that it is nothing."""
         if not self.settled or self._contribution is None or self.bare:
@@ -135,7 +128,6 @@ class BackupGroup(RoundAgreement):
         return self._collect(sender, note, payload)
 
     def _got(self, note: Note, payload: bytes) -> list[Tell]:
-        """Take the next mean."""
         if self.carries and self.stand.hollow and note.round <= self.stand.round:
             return []  # it is in the state that we were given, or will be
         if note.round != self.stand.round + 1:
@@ -161,7 +153,6 @@ class BackupGroup(RoundAgreement):
         return tells + self._retake()  # contributions to the round that is open now
 
     def _take_mean(self) -> list[Tell]:
-        """Take the next mean, which ends the turn."""
         self.taken += 1
         self._contribution = None
         self._finish(self._means[self.taken])
@@ -182,7 +173,6 @@ class BackupGroup(RoundAgreement):
     # -------------------------------------------------------------------------------------------- coordinator's
 
     def _collect(self, sender: int, note: Note, payload: bytes | memoryview) -> list[Tell]:
-        """Take a contribution."""
         if note.round <= self.stand.round:
             return []  # too late: the mean is on its way
         if note.round > self.stand.round + 1:

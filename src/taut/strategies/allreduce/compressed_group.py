@@ -80,7 +80,6 @@ class CompressedGroup(Group):
         return tells + self._retake()
 
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """Take a share or a result."""
         if note.kind == "result":
             return self._take_result(note, payload)
         round = self.stand.round + 1
@@ -97,12 +96,10 @@ class CompressedGroup(Group):
         return []
 
     def _check(self, share: bytes) -> None:
-        if len(share) < self._numbers_nbytes:
-            raise MalformedMessage(f"a share of {len(share)} bytes; its numbers alone have {self._numbers_nbytes}")
-        numbers = self._numbers(share)
+        payload, numbers = self._split(share)
         if not np.isfinite(numbers).all() or numbers[0] < 0.0:
             raise MalformedMessage(f"a share with the numbers {numbers.tolist()}")
-        self._coder.check(self._payload(share), self.length)
+        self._coder.check(payload, self.length)
 
     def _look(self) -> None:
         """Sum the shares, when all members' are here."""
@@ -110,12 +107,9 @@ class CompressedGroup(Group):
         assert shares is not None
         if len(shares) < len(members):
             return
-        given = [shares[member] for member in members]
+        payloads, numbers = zip(*(self._split(shares[member]) for member in members), strict=True)
         buffer = self._buffer(self.stand.round + 1)
-        numbers = [self._numbers(share) for share in given]
-        self._coder.total(
-            [self._payload(share) for share in given], [float(one[0]) for one in numbers], buffer[: self.length]
-        )
+        self._coder.total(payloads, [float(one[0]) for one in numbers], buffer[: self.length])
         buffer[self.length :] = 0.0
         for one in numbers:
             buffer[self.length :] += one
@@ -125,13 +119,10 @@ class CompressedGroup(Group):
         self._shares, self._share = None, b""
         super()._complete(buffer)
 
-    @property
-    def _numbers_nbytes(self) -> int:
+    def _split(self, share: bytes) -> tuple[memoryview, Vector]:
         assert self._contribution is not None
-        return NUMBER_NBYTES * len(self._contribution.numbers)
-
-    def _numbers(self, share: bytes) -> Vector:
-        return np.frombuffer(share[len(share) - self._numbers_nbytes :], np.float32)
-
-    def _payload(self, share: bytes) -> memoryview:
-        return memoryview(share)[: len(share) - self._numbers_nbytes]
+        nbytes = NUMBER_NBYTES * len(self._contribution.numbers)
+        if len(share) < nbytes:
+            raise MalformedMessage(f"a share of {len(share)} bytes; its numbers alone have {nbytes}")
+        end = len(share) - nbytes
+        return memoryview(share)[:end], np.frombuffer(share[end:], np.float32)

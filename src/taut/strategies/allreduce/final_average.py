@@ -85,9 +85,8 @@ class FinalAverage(m.Method):
         x = state.local.x
         state.begun = True
         state.left_out = not bool(np.isfinite(x).all())
-        if state.left_out:
-            return state.group.begin(np.zeros_like(x), 0.0, keeps=True)  # not x: 0 * nan is nan
-        return state.group.begin(x, 1.0, keeps=True)
+        values = np.zeros_like(x) if state.left_out else x  # 0 * nan is nan
+        return state.group.begin(values, float(not state.left_out), keeps=True)
 
     def _heard(
         self, state: FinalAverageState, sender: int, note: m.Note, payload: bytes, actions: list[m.MethodAction]

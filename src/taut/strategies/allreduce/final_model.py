@@ -6,7 +6,7 @@ completed. When they change, latecomers leave the group, or they might complete 
 model; and as the group is then stuck, they hand the model to all.
 
 A worker takes a model over only where it can be a latecomer: the run is being drained here too, this worker has completed
-no round, and when all told where they stand for the first time, somebody had (``Standing.founder``). In any other
+no round, and when all told where they stand for the first time, somebody had (``RoundAgreement.founder``). In any other
 state of the run the model is refused. Latecomers that have left the group still tell where they stand, for later ones.
 
 Where nobody is to be believed alone (``by_majority``), all who have the model hand it on, and a latecomer takes it when
@@ -47,15 +47,11 @@ class FinalModelForJoiners:
 
     def hand_on(self, place: MemberPlace, model: Vector) -> list[Tell]:
         """Return what this worker, which has ended, owes to those who came since."""
-        if self.handed is not None:
-            late = set(place.members) if self.left or self.by_majority else set()
-        elif self.by_majority:
-            late = set(place.members) - set(self.began_with)
-        else:
-            first = min((rank for rank in place.members if rank in self.began_with), default=place.rank)
-            late = set(place.members) - set(self.began_with) if place.rank == first else set()
-        late -= self.given | {place.rank}
-        if not late:
+        first = min((rank for rank in place.members if rank in self.began_with), default=place.rank)
+        gives = self.left if self.handed is not None else place.rank == first
+        known = set() if self.handed is not None else set(self.began_with)
+        late = set(place.members) - known - self.given - {place.rank}
+        if not late or not (gives or self.by_majority):
             return []
         self.given |= late
         payload = model.tobytes()

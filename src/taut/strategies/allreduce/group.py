@@ -8,8 +8,7 @@ last round that it completed. Once all stands of that version are in, all know t
 
 - Somebody has completed the round that others are still in: of those, the one of the lowest rank sends them its result.
 - Nobody has: the round is run again, by those who are left, with the contributions that they kept.
-- Who is new takes part from the round after the last one that anybody completed, once it has the state after that where
-  members carry one.
+- A newcomer takes part from the round after the last completed one, once it has the state (where members carry one).
 
 So all members that complete a round have the same bits, and nobody waits for who is gone. (A result that only the dead
 had seen is made anew: the survivors agree, which is all that can be asked.) Stands differ by one round at most, since
@@ -75,8 +74,6 @@ class Group(RoundAgreement):
     def completed(self) -> int:
         return max(0, self.stand.round)
 
-    # -------------------------------------------------------------------------------------------- what happens
-
     def _begin(self, mine: Contribution) -> list[Tell]:
         assert self._contribution is None, "the last round is not done"
         self._contribution = mine if mine.kept else replace(mine, values=mine.values.copy())
@@ -89,8 +86,7 @@ class Group(RoundAgreement):
         return super().placed(place)
 
     def let_go(self) -> Vector:
-        """Give the round under way a copy of the values that its caller had kept, and return the copy: the caller needs
-        them before the round is done."""
+        """Return a copy of the values that the caller had kept; the round under way goes on with the copy."""
         assert self._contribution is not None, "no round is under way"
         self._contribution = replace(self._contribution, values=self._contribution.values.copy(), kept=False)
         return self._contribution.values
@@ -110,8 +106,6 @@ class Group(RoundAgreement):
         assert self.done and self._before is not None, "nothing to open again"
         self.stand, self._contribution, self._result = self._before
         self.done, self._before = False, None
-
-    # ------------------------------------------------------------------------------------------ taking a stand
 
     def _agree(self, stands: Mapping[int, MemberRound]) -> list[Tell]:
         """Find out who is behind and what the next round is, and go on."""
@@ -136,10 +130,7 @@ class Group(RoundAgreement):
             tells += [Tell(rank, note, memoryview(self._result.view(np.uint8))) for rank in behind]  # type: ignore[arg-type]
         return tells + self._retake() + self._run()
 
-    # ---------------------------------------------------------------------------------------------- the rounds
-
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """Take a piece or a result."""
         if note.kind == "result":
             return self._take_result(note, payload)
         round = self.stand.round + 1

@@ -1,4 +1,4 @@
-"""Members who tell each other where they stand when the membership changes: the ground under ``Group`` and ``Quorum``.
+"""Members who tell each other where they stand when the membership changes: the base of ``Group`` and ``BackupGroup``.
 
 Everything is said under one version of the membership. When that changes, what was said under the old one is void, and
 every member tells every other the last round that it has (its *stand*). Once all stands of the version are in, all know
@@ -29,8 +29,7 @@ NEW = -1  # the stand of who has not taken part in any version yet
 
 @dataclass(frozen=True, slots=True)
 class MemberRound:
-    """The last completed round of a member. If ``hollow``, the member joined after that round and has no result of its
-    own."""
+    """The last completed round of a member. If ``hollow``, the member joined after it and has no result of its own."""
 
     round: int
     hollow: bool
@@ -106,8 +105,7 @@ class RoundMachine(ABC):
         return bool(np.isfinite(self._result).all())
 
     def mean(self, out: Vector) -> float:
-        """Write the weighted mean of the round that is ``done`` to ``out``, and return the total weight. Where that is 0,
-        ``out`` stays as it is."""
+        """Write the mean of the round that is ``done`` to ``out`` and return the total weight. If 0, ``out`` stays."""
         assert self._result is not None, "no round is done"
         total = float(self._result[self.length])
         if total:
@@ -153,11 +151,9 @@ class RoundAgreement(RoundMachine):
         """Take a member's message under this version, which is settled."""
 
     def hears(self, note: Note) -> bool:
-        """Whether a message is this machine's."""
         return note.kind in self.kinds and note.part == self.lane
 
     def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """Take a member's message. Raise ``MalformedMessage`` if it makes no sense; nothing has changed then."""
         version = self._version(note)
         if version < self.place.version:
             return []  # nobody counts on what was said under a version that is over
@@ -173,7 +169,6 @@ class RoundAgreement(RoundMachine):
         return tells + self._take(sender, note, payload)
 
     def placed(self, place: MemberPlace) -> list[Tell]:
-        """Begin a new version of the membership."""
         if place.version == self.place.version:
             return []
         self.place = place
@@ -213,8 +208,7 @@ class RoundAgreement(RoundMachine):
 
     @abstractmethod
     def take_over(self, round: int) -> list[Tell]:
-        """Note that the state after ``round`` is here: this member is ``bare`` no more. What it gave to the round that it
-        is in came of another state, and is dropped."""
+        """Note that the state after ``round`` is here. Drop what came of another one: this member's contribution."""
 
     @property
     def forsaken(self) -> bool:

@@ -3,8 +3,7 @@
     g  <-  sum_i s_i g_i / sum_i s_i        s_i: samples of worker i; all optimizers make the same step
 
 That is one worker with the sum of the batches. A worker without data takes part with weight 0, and its optimizer moves
-along. The run ends in the round in which all say that they have ended, the same for all, so replicas stay equal to the
-last bit, whoever dies.
+along. The run ends in the round in which all say that they have ended: replicas stay equal bit by bit, whoever dies.
 
 The vector is cut into lanes (buckets of gradients), each an all-reduce of its own, so that the first can be under way
 while backward still works on the others: ``launch``. What goes with the gradients: samples * clipping norm and samples *
@@ -15,8 +14,7 @@ A script may have several optimizers (``local.wishes``). A round is for those th
 others step another one in the same round, that one takes the mean over their samples alone, and moves here, too.
 
 Who joins in mid-run, or comes back, is given the state of one who has it (``state_transfer.py``); ``local.since`` is
-``standing.NEW`` then. Its own numbers do not count, since its schedule begins anew: where none but such have data, theirs
-do.
+``round_agreement.NEW`` then. Its own numbers count only where none but such have data, since its schedule begins anew.
 
 With a codec (``local.coder``) what each worker sends is compressed, with feedback of its own, in one lane
 (``compressed_group.py``); where that would be more than a ring sends, the ring is used as without.
@@ -30,12 +28,13 @@ Papers: Li et al. 2020, "PyTorch Distributed" (buckets); Chen et al. 2016, "Revi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from taut import collectives
 from taut.errors import MalformedMessage, Misuse
-from taut.specs import check_whole, did_you_mean
+from taut.specs import check_choice, check_whole
 from taut.strategies import api as m
 from taut.strategies.allreduce.backup_workers import BackupGroup
 from taut.strategies.allreduce.compressed_group import CompressedGroup, pays
@@ -82,10 +81,7 @@ class Sync(m.Method):
     resync: int = 200
 
     def __post_init__(self) -> None:
-        known = (*collectives.REGISTRY, *BACKENDS)
-        if self.schedule not in known:
-            remedy = did_you_mean(self.schedule, known, "take 'ring'")
-            raise Misuse(f"sync: schedule={self.schedule}", f"one of {', '.join(known)}", remedy)
+        check_choice(self, "schedule", (*collectives.REGISTRY, *BACKENDS), "take 'ring'")
         check_whole(self, "every", 1)
         check_whole(self, "backup", 0)
         check_whole(self, "resync", 0)
@@ -101,8 +97,7 @@ class Sync(m.Method):
 
     @property
     def backend(self) -> str | None:
-        """Return the torch.distributed backend that does the all-reduce, if one does. Where there is none (a simulation),
-        a ring does."""
+        """Return the torch.distributed backend that does the all-reduce, if one does; in a simulation a ring does."""
         return self.schedule if self.schedule in BACKENDS else None
 
     @property
@@ -143,6 +138,10 @@ class Sync(m.Method):
             quorum = BackupGroup(place, hi - lo, self.backup, since) if self.backup else None
             lanes.append(GradientBucket(lo, hi, first, last, quorum or Group(place, hi - lo, schedule, number, since)))
         return lanes
+
+    def map_groups(self, state: SyncState, made: Callable[[Any], Any]) -> None:
+        for bucket in state.lanes:
+            bucket.machine = made(bucket.machine)
 
     def launch(self, state: SyncState, lane: int, samples: int, rate: float) -> list[m.MethodAction]:
         """Send a bucket: its part of x is final. Only before ``Stepped``, which launches the rest."""
@@ -188,23 +187,19 @@ class Sync(m.Method):
         return state.transfer.forsaken(state.lanes[0].machine)
 
     def takers(self, state: SyncState) -> list[int]:
-        """Return the workers to be given this worker's state now: its optimizer has made the last step, and not the
-        next."""
+        """Return the workers to be given this worker's state now, between two steps of its optimizer."""
         machine = state.lanes[0].machine
         return state.transfer.takers(machine, machine.completed) if state.waiting or state.finished else []
 
     def give(self, state: SyncState, to: int, data: bytes) -> list[m.MethodAction]:
-        """Give this worker's state to one of the ``takers``."""
         return [*state.transfer.give(to, state.lanes[0].machine.completed, data, state.finished)]
 
     def handed(self, state: SyncState, starting: bool = False) -> bytes | None:
-        """Return the state that this worker is to take over now: before it is ``starting``, or in a turn, whose gradient
-        is dropped then."""
+        """Return the state to take over now: before ``starting``, or in a turn, whose gradient is dropped then."""
         return state.transfer.whole(state.lanes[0].machine) if state.waiting or starting else None
 
     def took(self, state: SyncState, votes: bool) -> list[m.MethodAction]:
-        """Go on after a state was taken over. ``votes``: the position in the schedule of the learning rate came with
-        it."""
+        """Go on after a state was taken over. ``votes``: the position in the learning rate's schedule came with it."""
         round, tells = state.transfer.done(), list[m.Tell]()
         state.votes = votes
         for lane in state.lanes:
@@ -241,8 +236,7 @@ class Sync(m.Method):
                 machine.reopen()
 
     def _take(self, state: SyncState, tells: list[m.Tell]) -> list[m.MethodAction]:
-        """Write the mean to x and let the worker go on, when all buckets have come to their end, not before (see
-        ``_reopen``)."""
+        """Write the mean to x and let the worker go on, when all buckets are done, not before (see ``_reopen``)."""
         actions: list[m.MethodAction] = [*tells]
         if state.waiting and all(lane.done for lane in state.lanes):
             state.waiting = False
@@ -276,5 +270,5 @@ class Sync(m.Method):
         machine = state.lanes[0].machine
         dropped = machine.dropped if isinstance(machine, BackupGroup) else 0
         coded = isinstance(machine, CompressedGroup)
-        taken = {"taken_over": float(state.transfer.taken)} if state.transfer.taken else {}
-        return {"rounds": float(state.rounds), "dropped": float(dropped), **({"coded": 1.0} if coded else {}), **taken}
+        taken = {"taken_over": state.transfer.taken} if state.transfer.taken else {}
+        return {"rounds": state.rounds, "dropped": float(dropped), **({"coded": 1.0} if coded else {}), **taken}

@@ -66,8 +66,7 @@ class ResidualHandoff:
         return self._without({sender})
 
     def placed(self, members: Iterable[int]) -> list[Tell]:
-        """Ask the next worker where the one that was asked is gone. What the gone had said must have been heard
-        before."""
+        """Ask the next worker if the one that was asked is gone. Its last messages must have been heard before."""
         return self._without(set(self._heirs) - set(members))
 
     def _without(self, gone: set[int]) -> list[Tell]:

@@ -20,7 +20,7 @@ import numpy as np
 from taut.core.splitmix import hash_bits
 from taut.specs import check_whole
 from taut.strategies import api as m
-from taut.strategies.gossip.neighbour_rounds import check_length, say_goodbye
+from taut.strategies.gossip.neighbour_rounds import check_length, finish
 
 
 @dataclass
@@ -42,11 +42,7 @@ class ADPSGDState:
 
 @dataclass(frozen=True)
 class ADPSGD(m.Method):
-    """``--strategy adpsgd --topology ring``.
-
-    Arguments:
-        every: ask after every so many steps.
-        seed: of the random choices.
+    """``--strategy adpsgd --topology ring``. ``every``: ask after every so many steps. ``seed``: of the random choices.
 
     >>> import numpy as np
     >>> from taut.testing.worlds.method_world import MethodWorld
@@ -107,8 +103,8 @@ class ADPSGD(m.Method):
                 pass  # others may still ask
         if state.leaving and state.apart:
             self._ask(state, actions)
-        if state.draining:
-            _drain(state, actions)
+        if state.draining and state.asked is None:
+            finish(state, actions)
         return actions
 
     def _ask(self, state: ADPSGDState, actions: list[m.MethodAction]) -> None:
@@ -128,13 +124,4 @@ class ADPSGD(m.Method):
         return (state.apart and bool(set(state.place.neighbours(state.turns)) - state.left)) or state.asked is not None
 
     def figures(self, state: ADPSGDState) -> dict[str, float]:
-        return {"averaged": float(state.averaged), "forgotten": float(state.forgotten)}
-
-
-def _drain(state: ADPSGDState, actions: list[m.MethodAction]) -> None:
-    """Say good-bye once the last answer is here, answer others until all have said it, and finish."""
-    if state.asked is not None:
-        return
-    say_goodbye(state, actions)
-    if state.left >= set(state.place.others):
-        actions.append(m.Finished())
+        return {"averaged": state.averaged, "forgotten": state.forgotten}

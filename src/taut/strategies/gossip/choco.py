@@ -49,21 +49,14 @@ class ChocoState(NeighbourState):
 
 @dataclass(frozen=True)
 class Choco(NeighbourRounds[ChocoState]):
-    """``--strategy choco --topology ring --codec topk:density=0.01``, or any other compressor.
-
-    Arguments:
-        gamma: how far to go towards the neighbours' copies, above 0 and up to 1. 0: twice the stated delta, but no more
-            than it is on normal numbers. Too much makes the errors of the copies grow: in probes (ring of 8) 2 to 4
-            times delta was best for top-k and 10 times diverged, and random-k diverged at twice.
-
-    >>> Choco(gamma=0.5).codecs[0]
-    'topk'
-    """
+    """``--strategy choco --topology ring --codec topk:density=0.01``, or any other compressor. ``gamma``: how far to go
+    towards the neighbours' copies, above 0 and up to 1. 0: twice the stated delta, but no more than it is on normal
+    numbers. Too much makes the errors of the copies grow: in probes (ring of 8) 2 to 4 times delta was best for top-k
+    and 10 times diverged, and random-k diverged at twice."""
 
     name = "choco"
     info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=("ring", "torus")),), coded_kind="x")
     paper = "Koloskova et al. 2019"
-    returns = "mix"
     codecs = ("topk", m.ANY_COMPRESSOR)
     gamma: float = 0.0
 
@@ -76,9 +69,6 @@ class Choco(NeighbourRounds[ChocoState]):
         if local.coder is None:
             raise Misuse("choco without a compressor", "a codec that is one", "try --codec topk:density=0.01")
         return ChocoState(local, place, coder=local.coder)
-
-    def step(self, coder: m.VectorCoder) -> float:
-        return self.gamma or coder.pace
 
     def check_shape(self, shape: Shape, workers: int) -> None:
         if shape.varies:
@@ -112,7 +102,7 @@ class Choco(NeighbourRounds[ChocoState]):
             elif one.sender in copies:  # else its whole x was refused, and differences are useless
                 state.add(one.payload, copies[one.sender])
         row, mine = row_of(place.graph(), place.rank, "metropolis"), copies[place.rank]
-        x, step = state.local.x, self.step(state.coder)
+        x, step = state.local.x, self.gamma or state.coder.pace
         for other in sorted({one.sender for one in heard if one.sender in copies}):
             x += np.float32(step * row[other]) * (copies[other] - mine)
 

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from taut.errors import MalformedMessage, Misuse
-from taut.specs import check_share, check_whole
+from taut.errors import MalformedMessage
+from taut.specs import check_choice, check_share, check_whole
 from taut.strategies import api as m
 
 MOST_UNSEEN = 2
-LOSSES = ("auto", "kl", "mse")
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,6 @@ class Teacher:
 
 @dataclass
 class CodistillationState:
-    """A worker's state."""
-
     local: m.Local
     place: m.MemberPlace
     teachers: dict[int, Teacher] = field(default_factory=dict)
@@ -50,8 +47,7 @@ class CodistillationState:
 @dataclass(frozen=True)
 class Codistillation(m.Method):
     """``--strategy codistillation:every=50,weight=1,burn_in=100``. ``loss``: ``kl`` between the softmaxes of the outputs
-    (over their last dimension), ``mse`` between the outputs, ``auto``: kl for outputs of two dimensions and at least two
-    columns, mse for others.
+    (over their last dimension), ``mse`` between the outputs, ``auto``: kl for outputs of two or more columns, else mse.
 
     >>> method = Codistillation(every=2, burn_in=4)
     >>> from taut.testing.worlds.method_world import MethodWorld
@@ -80,8 +76,7 @@ class Codistillation(m.Method):
         check_whole(self, "every", 1)
         check_whole(self, "burn_in", 0)
         check_share(self, "weight", 0.0, float("inf"))
-        if self.loss not in LOSSES:
-            raise Misuse(f"codistillation: loss={self.loss}", "one of " + ", ".join(LOSSES))
+        check_choice(self, "loss", ("auto", "kl", "mse"))
 
     def start(self, place: m.MemberPlace, local: m.Local) -> CodistillationState:
         return CodistillationState(local, place)
@@ -113,8 +108,7 @@ class Codistillation(m.Method):
         return actions
 
     def _show(self, state: CodistillationState) -> list[m.Tell]:
-        """Send this worker's weights to its neighbours. Only a few wait for a neighbour that does not answer: more
-        would be out of date on arrival."""
+        """Send this worker's weights to its neighbours, except those that have not seen the last ``MOST_UNSEEN``."""
         graph = state.place.graph(state.steps // self.every)
         learners = graph.outward(state.place.rank)
         others = [rank for rank in learners if state.unseen[rank] < MOST_UNSEEN]
@@ -131,8 +125,8 @@ class Codistillation(m.Method):
     def figures(self, state: CodistillationState) -> dict[str, float]:
         ages = [state.steps - teacher.since for teacher in state.teachers.values()]
         return {
-            "teachers": float(len(ages)),
+            "teachers": len(ages),
             "teacher_age_steps": float(np.mean(ages)) if ages else 0.0,
             "agreement": state.agreement,
-            "weights_sent": float(state.sent),
+            "weights_sent": state.sent,
         }

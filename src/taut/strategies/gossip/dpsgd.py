@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from taut.errors import Misuse
-from taut.specs import check_share, check_whole
+from taut.specs import check_choice, check_share, check_whole
 from taut.strategies import api as m
-from taut.strategies.allreduce.robust_mean import check_robust, clip, median, trimmed
-from taut.strategies.gossip.momentum import GradientTracking, QuasiGlobalMomentum, check_kind, check_optimizer
+from taut.strategies.allreduce.robust_mean import check_robust, clip, merge
+from taut.strategies.gossip.momentum import GradientTracking, QuasiGlobalMomentum, check_optimizer
 from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourState, check_length, tell_all
 from taut.topologies.mixing import KINDS, degrees_of, row_of
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 @dataclass
 class DPSGDState(NeighbourState):
-    """A worker's state."""
-
     momentum: QuasiGlobalMomentum | None = None
     tracking: GradientTracking | None = None
 
@@ -57,7 +55,6 @@ class DPSGD(NeighbourRounds[DPSGDState]):
     name = "dpsgd"
     info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=(m.ADVISED,)),))
     paper = "Lian et al. 2017"
-    returns = "mix"
     keeps_own = ("momentum.m",)
     mixing: str = "metropolis"
     momentum: str = "none"
@@ -67,11 +64,10 @@ class DPSGD(NeighbourRounds[DPSGDState]):
     every: int = 1
 
     def __post_init__(self) -> None:
-        if self.mixing not in KINDS:
-            raise Misuse(f"dpsgd: mixing={self.mixing}", f"one of {', '.join(KINDS)}")
-        check_kind(self)
+        check_choice(self, "mixing", KINDS)
+        check_choice(self, "momentum", ("none", "quasi-global"))
         check_share(self, "mu", high=0.9999)
-        check_robust(self.name, self.robust)
+        check_robust(self)
         check_whole(self, "every", 1)
         if self.tracking and (self.robust != "none" or self.every > 1):
             given = f"robust={self.robust}" if self.robust != "none" else f"every={self.every}"
@@ -114,15 +110,12 @@ class DPSGD(NeighbourRounds[DPSGDState]):
             state.momentum.mixed(x, given.rate)
 
     def _mix(self, x: m.Vector, row: Mapping[int, float], theirs: Mapping[int, m.Vector]) -> None:
-        match self.robust:
-            case "median":
-                median([x, *theirs.values()], x)
-            case "trimmed":
-                trimmed([x, *theirs.values()], x)
-            case "clip":
-                clip(x, theirs, row)
-            case _:
-                average(x, row, theirs)
+        if self.robust == "none":
+            average(x, row, theirs)
+        elif self.robust == "clip":
+            clip(x, theirs, row)
+        else:
+            merge(self.robust, [x, *theirs.values()], x)
 
     def restart(self, state: DPSGDState) -> None:
         if state.tracking is not None:

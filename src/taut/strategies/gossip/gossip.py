@@ -13,9 +13,8 @@ Paper: FAST ("fast asynchronous training": ring or torus, one hop); no published
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 
@@ -24,37 +23,14 @@ from taut.specs import check_whole
 from taut.strategies import api as m
 from taut.strategies.allreduce.robust_mean import check_robust, clip_share
 from taut.strategies.delivery.flow_control import FlowControl
-from taut.strategies.gossip.neighbour_rounds import say_goodbye
+from taut.strategies.gossip.neighbour_rounds import finish
 
 STALENESS = 1.0  # an update waits for the end of the receiver's step
 
 
-class Coded(m.Local, Protocol):
-    """Gossip's view of its worker: its codec."""
-
-    def flush(self) -> list[bytes]:
-        """Return the last payloads that are worth sending, at the end of the run."""
-
-    def merge(self, payloads: Sequence[bytes]) -> bytes:
-        """Return one payload with the effect of all of these."""
-
-    def retune(self, workers: int, staleness: float) -> None:
-        """Adapt the codec to the number of workers that receive an update, the sender included, and to its staleness
-        in steps."""
-
-    @property
-    def shared(self) -> m.Vector:
-        """Return the weights without what the codec has not sent yet."""
-
-    def shift(self, change: m.Vector) -> None:
-        """Move the weights by ``change`` without the codec sending it."""
-
-
 @dataclass
 class GossipState:
-    """A worker's state."""
-
-    local: Coded
+    local: m.CodedLocal
     place: m.MemberPlace
     flow: FlowControl
     turns: int = 0
@@ -68,11 +44,7 @@ class GossipState:
 @dataclass(frozen=True)
 class Gossip(m.Method):
     """``--strategy gossip --topology torus --codec tether``. ``mix``: weights are mixed every so many steps; 0: never.
-    ``robust=clip``: no neighbour's weights pull further than the median of their distances (robust_mean.py). The codec's
-    updates are included as they are.
-
-    >>> Gossip().codecs
-    ('tether', '*')
+    ``robust=clip``: no neighbour's weights pull further than the median of their distances (robust_mean.py).
     """
 
     name = "gossip"
@@ -92,11 +64,11 @@ class Gossip(m.Method):
     robust: str = "none"
 
     def __post_init__(self) -> None:
-        check_robust(self.name, self.robust, ("none", "clip"))
+        check_robust(self, ("none", "clip"))
         check_whole(self, "mix", 0, "0 is FAST's own form, without mixing")
 
     def start(self, place: m.MemberPlace, local: m.Local) -> GossipState:
-        coded = cast(Coded, local)
+        coded = cast(m.CodedLocal, local)
         state = GossipState(coded, place, FlowControl(coded.merge, coded.x.nbytes))
         _retune(state)
         return state
@@ -130,7 +102,7 @@ class Gossip(m.Method):
             case m.Ended():
                 pass  # others' updates still come
         if state.draining:
-            self._drain(state, actions)
+            finish(state, actions)  # after all updates: who has all good-byes has included all that was sent to it
         return actions
 
     def _include(self, state: GossipState, heard: m.Heard) -> list[m.MethodAction]:
@@ -148,14 +120,8 @@ class Gossip(m.Method):
         if payload is not None and not state.draining:
             actions += [tell for other in _hearers(state) for tell in state.flow.update(other, payload)]
 
-    def _drain(self, state: GossipState, actions: list[m.MethodAction]) -> None:
-        """Say good-bye after all updates: a worker that has everyone's good-bye has included all that was sent to it."""
-        say_goodbye(state, actions)
-        if state.left >= set(state.place.others):
-            actions.append(m.Finished())
-
     def figures(self, state: GossipState) -> dict[str, float]:
-        return {"included": float(state.included), "merged": float(state.flow.merged)}
+        return {"included": state.included, "merged": state.flow.merged}
 
 
 def _hearers(state: GossipState) -> list[int]:
@@ -188,8 +154,7 @@ def _mix(state: GossipState, sender: int, payload: bytes, clipped: bool) -> None
 
 
 def _clip(state: GossipState, sender: int, distance: float) -> float:
-    """Return the factor that shortens a move of this length to the median of the neighbours' last ones; 0 while fewer
-    than half of these are known."""
+    """Return what shortens a move to the median of the neighbours' last ones; 0 while fewer than half are known."""
     neighbours = state.place.neighbours(state.turns)
     state.distances[sender] = distance
     known = sorted(state.distances[other] for other in neighbours if other in state.distances)

@@ -32,8 +32,7 @@ MOST_EARLY = 64  # messages of one neighbour for versions of the members that th
 @dataclass
 class NeighbourState:
     """A worker's state. ``turn``: the step that waits for the round's messages; None while the worker trains.
-    ``given``: this worker's samples in the round, and the sum of its steps' learning rates. ``inbox``: None for a
-    refused message."""
+    ``given``: its samples in the round, and the sum of its steps' rates. ``inbox``: None for a refused message."""
 
     local: m.Local
     place: m.MemberPlace
@@ -66,6 +65,7 @@ class NeighbourRounds(m.Method, Generic[S]):
     """
 
     drifts = True
+    returns = "mix"
 
     overlap: int = 0
     every: int = 1
@@ -76,8 +76,7 @@ class NeighbourRounds(m.Method, Generic[S]):
 
     @abstractmethod
     def merge(self, state: S, given: m.Stepped, heard: Sequence[m.Heard]) -> None:
-        """Merge the round's messages into x; one from a worker that has ``left`` may be missing. ``given``: this
-        worker's training before the round."""
+        """Merge the round's messages into x; some may be missing. ``given``: this worker's training before the round."""
 
     def mixed(self, state: S) -> Sequence[m.Vector]:
         """Return the vectors that ``merge`` mixes."""
@@ -112,7 +111,7 @@ class NeighbourRounds(m.Method, Generic[S]):
         return not alone and (state.untold or state.rounds < state.told + 2 + min(self.overlap, 1) + around)
 
     def figures(self, state: S) -> dict[str, float]:
-        return {"rounds": float(state.rounds), "dropped": float(state.dropped), **state.drift.figures()}
+        return {"rounds": state.rounds, "dropped": state.dropped, **state.drift.figures()}
 
     def drifting(self, state: S) -> bool:
         return state.drift.under_way and not self._complete(state)
@@ -171,7 +170,6 @@ class NeighbourRounds(m.Method, Generic[S]):
         actions += self.send(state)
 
     def _go_on(self, state: S, actions: list[m.MethodAction]) -> None:
-        """Do all that can be done in this turn."""
         while state.turn is not None and self._complete(state):
             drifted = state.drift.under_way
             with state.drift.kept(*self.mixed(state)):
@@ -273,6 +271,13 @@ def say_goodbye(state: Any, actions: list[m.MethodAction]) -> None:
     fresh = [other for other in state.place.others if other not in state.taken_leave]
     actions += [m.Tell(other, m.Note(BYE)) for other in fresh]
     state.taken_leave.update(fresh)
+
+
+def finish(state: Any, actions: list[m.MethodAction]) -> None:
+    """Say good-bye, and finish when all workers have said it."""
+    say_goodbye(state, actions)
+    if state.left >= set(state.place.others):
+        actions.append(m.Finished())
 
 
 def tell_all(

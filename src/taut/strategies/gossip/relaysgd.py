@@ -45,7 +45,6 @@ class RelaySGD(NeighbourRounds[RelaySGDState]):
     name = "relaysgd"
     info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=("tree",)),))
     paper = "Vogels et al. 2021"
-    returns = "mix"
     directed = True  # channels go both ways, even over directed edges
 
     def start(self, place: m.MemberPlace, local: m.Local) -> RelaySGDState:
@@ -54,8 +53,7 @@ class RelaySGD(NeighbourRounds[RelaySGDState]):
     def outward(self, state: RelaySGDState) -> list[int]:
         return state.tree
 
-    def inward(self, state: RelaySGDState) -> list[int]:
-        return state.tree
+    inward = outward
 
     def send(self, state: RelaySGDState) -> list[m.MethodAction]:
         x = state.local.x

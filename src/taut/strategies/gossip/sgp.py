@@ -43,19 +43,12 @@ class SGPState(NeighbourState):
 
 @dataclass(frozen=True)
 class SGP(NeighbourRounds[SGPState]):
-    """``--strategy sgp --topology exponential``; ``sgp:overlap=1`` hides the network behind a step.
-
-    Arguments:
-        overlap: how many rounds late a message may come; it is merged when it does. 0: synchronous.
-
-    >>> SGP(overlap=1).overlap
-    1
-    """
+    """``--strategy sgp --topology exponential``; ``sgp:overlap=1`` hides the network behind a step. ``overlap``: how many
+    rounds late a message may come; it is merged when it does. 0: synchronous."""
 
     name = "sgp"
     info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=("exponential",)),))
     paper = "Assran et al. 2019"
-    returns = "mix"
     directed = True
     overlap: int = 0
 
@@ -131,8 +124,7 @@ def check_weights(shape: Shape, workers: int) -> None:
 
 
 def limit_weights(graph: Graph) -> dict[int, float]:
-    """Return the limits of the weights when shares are pushed along ``graph`` for long; they sum to the number of
-    workers.
+    """Return the limits of the weights when shares are pushed along ``graph`` for long; their sum is that of workers.
 
     >>> from taut.topologies.graph import Graph
     >>> chain = Graph((0, 1), {(0, 1), (1, 0)}, directed=True)

@@ -80,9 +80,6 @@ class ADMM(Periodic):
         pull *= np.float32(self.rho)
         gradient += pull
 
-    def due(self, state: ADMMState) -> bool:
-        return state.steps >= self.every
-
     def hold(self, state: ADMMState) -> Vector:
         return state.local.x.copy()
 

@@ -23,17 +23,16 @@ Papers: Douillard et al. 2023, "DiLoCo"; Douillard et al. 2025, "Streaming DiLoC
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from taut.errors import Misuse
-from taut.specs import check_share, check_whole
+from taut.specs import check_from_zero, check_share, check_whole
 from taut.strategies import api as m
-from taut.strategies.allreduce.final_model import FinalModelForJoiners
-from taut.strategies.allreduce.group import Group
-from taut.strategies.allreduce.robust_group import RobustGroup
+from taut.strategies.allreduce.robust_group import group_of
 from taut.strategies.allreduce.robust_mean import check_robust
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 from taut.strategies.server.diloco_delayed import Delayed, DelayedState
@@ -51,8 +50,6 @@ class Fragment:
 
 @dataclass
 class DiLoCoState(PeriodicState):
-    """A worker's state."""
-
     theta: m.Vector = None  # type: ignore[assignment]  # set by start, as all vectors here
     momentum: m.Vector = None  # type: ignore[assignment]
     scratch: m.Vector = None  # type: ignore[assignment]  # a fragment of the mean
@@ -61,8 +58,7 @@ class DiLoCoState(PeriodicState):
 
     @property
     def knows_turn(self) -> bool:
-        """Return whether this worker knows which fragment is next; a newcomer learns the round's number in its first
-        round."""
+        """Return whether this worker knows which fragment is next; a newcomer learns it in its first round."""
         return len(self.fragments) == 1 or self.rounds > 0
 
 
@@ -100,22 +96,18 @@ class DiLoCo(Periodic):
     def __post_init__(self) -> None:
         check_whole(self, "every", 1, "the paper takes 500, small models do well with 20 to 100")
         check_share(self, "outer_rate", high=10.0)
-        if not isinstance(self.outer_momentum, int | float) or not 0.0 <= self.outer_momentum < 1.0:
-            raise Misuse(f"diloco: outer_momentum={self.outer_momentum}", "a number from 0 up to, not including, 1")
+        check_from_zero(self, "outer_momentum")
         check_whole(self, "fragments", 1, "1 is the whole vector at once")
         check_whole(self, "overlap", 0, "0 waits for the average")
-        if not isinstance(self.mixing, int | float) or not 0.0 <= self.mixing < 1.0:
-            raise Misuse(f"diloco: mixing={self.mixing}", "a number from 0 up to, not including, 1", "0 keeps no x")
+        check_from_zero(self, "mixing", remedy="0 keeps no x")
         if self.fragments > self.every or self.overlap > self.every // self.fragments:
-            raise Misuse(
-                f"diloco: every={self.every},fragments={self.fragments},overlap={self.overlap}",
-                f"an overlap of at most every / fragments = {self.every / self.fragments:g} steps, and at least 1",
-                "take a larger every, or fewer fragments",
-            )
+            given = f"diloco: every={self.every},fragments={self.fragments},overlap={self.overlap}"
+            expected = f"an overlap of at most every / fragments = {self.every / self.fragments:g} steps, and at least 1"
+            raise Misuse(given, expected, "take a larger every, or fewer fragments")
         if self.delayed and (self.fragments > 1 or self.overlap):
             remedy = "delayed=true never waits anyway"
             raise Misuse("diloco: delayed with fragments or overlap", "one of the two forms", remedy)
-        check_robust(self.name, self.robust)
+        check_robust(self)
         if self.robust != "none" and (self.delayed or self.fragments > 1):
             given = "delayed" if self.delayed else f"fragments={self.fragments}"
             remedy = "a holder's word and a listener's zeros cannot be outvoted: drop " + given
@@ -130,13 +122,11 @@ class DiLoCo(Periodic):
             return self._delayed.start(place, local)
         length = len(local.x)
         size = -(-length // self.fragments)
-        plain = self.robust == "none"
         parts = [Fragment(min(lo, length), min(lo + size, length)) for lo in range(0, size * self.fragments, size or 1)]
         return DiLoCoState(
             local,
             place,
-            Group(place, size) if plain else RobustGroup(place, size, self.robust),
-            late=FinalModelForJoiners(by_majority=not plain),
+            group_of(place, size, "ring", self.robust),
             theta=local.x.copy(),
             momentum=np.zeros_like(local.x),
             scratch=np.zeros(size, np.float32),
@@ -158,11 +148,18 @@ class DiLoCo(Periodic):
     def drifting(self, state: Any) -> bool:
         return self._delayed.drifting(state) if isinstance(state, DelayedState) else super().drifting(state)
 
+    def dispensable(self, state: Any) -> bool:
+        return self._delayed.dispensable(state) if isinstance(state, DelayedState) else super().dispensable(state)
+
     def rounds_over(self, state: Any) -> int:
         return self._delayed.rounds_over(state) if isinstance(state, DelayedState) else super().rounds_over(state)
 
     def figures(self, state: Any) -> dict[str, float]:
         return self._delayed.figures(state) if isinstance(state, DelayedState) else super().figures(state)
+
+    def map_groups(self, state: Any, made: Callable[[Any], Any]) -> None:
+        if not self.delayed:  # else shards are asked, and nothing is summed in rounds
+            super().map_groups(state, made)
 
     def due(self, state: DiLoCoState) -> bool:
         return state.steps >= self.every // self.fragments

@@ -25,7 +25,7 @@ from taut.errors import MalformedMessage, Misuse
 from taut.specs import check_whole
 from taut.strategies import api as m
 from taut.strategies.allreduce.group import Group
-from taut.strategies.periodic.dynamic_coordinator import Adopt, Ask, DynamicCoordinator, Everybody, within
+from taut.strategies.periodic.dynamic_coordinator import DynamicCoordinator, within
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
 KINDS = ("stray", "adopt", "ask", "full", "reference")
@@ -117,12 +117,9 @@ class Dynamic(Periodic):
 
     def figures(self, state: DynamicState) -> dict[str, float]:
         counts = {name: float(count) for name, count in state.counts.items()}
-        return {"syncs": float(state.rounds), **counts, **state.drift.figures()}
+        return {"syncs": state.rounds, **counts, **state.drift.figures()}
 
-        # Checks and rounds.
-
-    def due(self, state: DynamicState) -> bool:
-        return state.steps >= self.every
+    # Checks and rounds.
 
     def wants(self, state: DynamicState) -> bool:
         return (state.idle or self.due(state)) and (state.draining or state.call)
@@ -146,8 +143,7 @@ class Dynamic(Periodic):
         return True
 
     def drifting(self, state: DynamicState) -> bool:
-        """Return whether a verdict or a round is held up. A verdict is not, once it is here or an average of all is
-        called for."""
+        """Return whether a verdict, or a round, is held up: no verdict is here, and no average of all is called for."""
         if state.begun:
             return super().drifting(state)
         return state.drift.under_way and state.verdict is None and not (state.draining or state.call)
@@ -175,8 +171,7 @@ class Dynamic(Periodic):
         self._note(state)
 
     def _note(self, state: DynamicState) -> None:
-        """Note that an average of all is over, with its members, and drop what it makes void. At once, for members
-        may change."""
+        """Note at once that an average of all is over, with its members, and drop what it makes void."""
         if state.noted:
             return
         state.noted = True
@@ -191,7 +186,7 @@ class Dynamic(Periodic):
         state.balance = DynamicCoordinator(waiting | state.early, random=state.balance.random)
         state.early = {}
 
-        # Messages.
+    # Messages.
 
     def _hear(self, state: DynamicState, event: m.Heard) -> None:
         sender, kind, number = event.sender, event.note.kind, event.note.round
@@ -235,20 +230,21 @@ class Dynamic(Periodic):
 
     def _judge(self, state: DynamicState, actions: list[m.MethodAction]) -> None:
         """Give the coordinator's verdict about the workers that strayed, if possible."""
-        match state.balance.verdict(state.reference, self.threshold, state.place.members):
-            case Adopt(ranks, mean):
-                state.counts["balanced"] += 1
-                payload = mean.tobytes()
-                others = [rank for rank in ranks if rank != state.place.rank]
-                actions += [m.Tell(rank, m.Note("adopt", state.next), payload) for rank in others]
-                if len(others) < len(ranks):
-                    _take_verdict(state, mean)
-            case Ask(ranks):
-                actions += [m.Tell(rank, m.Note("ask", state.next)) for rank in ranks if rank != state.place.rank]
-                if state.place.rank in ranks:
-                    state.asked = state.next
-            case Everybody():
-                actions += _call(state)
+        verdict = state.balance.verdict(state.reference, self.threshold, state.place.members)
+        if verdict is None:
+            return
+        mine, others = state.place.rank in verdict.ranks, [rank for rank in verdict.ranks if rank != state.place.rank]
+        if verdict.mean is not None:
+            state.counts["balanced"] += 1
+            payload = verdict.mean.tobytes()
+            actions += [m.Tell(rank, m.Note("adopt", state.next), payload) for rank in others]
+            if mine:
+                _take_verdict(state, verdict.mean)
+        elif verdict.ranks:
+            actions += [m.Tell(rank, m.Note("ask", state.next)) for rank in others]
+            state.asked = state.next if mine else state.asked
+        else:
+            actions += _call(state)
 
 
 def _take_verdict(state: DynamicState, mean: m.Vector) -> None:
@@ -269,7 +265,6 @@ def _adopt(state: DynamicState, mean: m.Vector) -> None:
 
 
 def _call(state: DynamicState) -> list[m.Tell]:
-    """Call for an average of all."""
     tells = _announce(state)
     state.called = max(state.called, state.next)
     if not state.next:

@@ -55,7 +55,6 @@ class OverlappedRound:
         self.held_up += 1
 
     def stepped(self) -> None:
-        """Count a step of the worker."""
         self.steps += self.under_way
 
     def drop(self) -> None:
@@ -64,8 +63,7 @@ class OverlappedRound:
 
     @contextmanager
     def kept(self, *vectors: Vector) -> Iterator[None]:
-        """Restore the vectors of a delayed round within the block, where the round ends, and add the steps since
-        afterwards."""
+        """Restore the vectors of a delayed round within the block, where the round ends; then add the steps since."""
         then, self.then = self.then, None
         with ExitStack() as stack:
             for x, before in zip(vectors, then, strict=True) if then is not None else ():

@@ -18,12 +18,14 @@ The ``Group`` handles deaths and joins in mid-round.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from taut.strategies import api as m
 from taut.strategies.allreduce.final_model import KIND, FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
+from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.periodic.overlapped_round import OverlappedRound
 
 # The weight of a worker that has not trained: far below the rounding of any weight of samples, yet not zero.
@@ -54,6 +56,9 @@ class PeriodicState:
     late: FinalModelForJoiners = field(default_factory=FinalModelForJoiners)
     drift: OverlappedRound = field(default_factory=OverlappedRound)
 
+    def __post_init__(self) -> None:
+        self.late.by_majority = isinstance(self.group, RobustGroup)
+
     @property
     def newcomers(self) -> bool:
         """Return whether the finished round was some worker's first, so that it lacks what the others share."""
@@ -66,24 +71,24 @@ class PeriodicState:
 
 
 class Periodic(m.Method):
-    """A method in rounds; subclasses define ``due``, ``join`` and ``conclude``."""
+    """A method in rounds; subclasses define ``join`` and ``conclude``. ``every``: local steps between two rounds."""
+
+    every: int
 
     consensus = True
     turns_until_finished = True
     drifts = True
 
-    @abstractmethod
     def due(self, state: Any) -> bool:
         """Return whether a worker that has data is to join a round now."""
+        return bool(state.steps >= self.every)
 
     def wants(self, state: Any) -> bool:
         """Return whether this worker is to join a round now."""
-        wants: bool = state.idle or self.due(state)
-        return wants
+        return state.idle or self.due(state)
 
     def holds(self, state: Any, actions: list[m.MethodAction]) -> bool:
-        """Return whether the worker must wait although no round is under way; ``actions`` may ask for what it waits
-        for."""
+        """Return whether the worker must wait for something else than a round; ``actions`` may ask for it."""
         return False
 
     @abstractmethod
@@ -95,14 +100,13 @@ class Periodic(m.Method):
         """Apply the result of the finished round to x."""
 
     def waits(self, state: Any) -> bool:
-        """Return whether a worker with data must wait for the round under way before its next step, unless it is held
-        up."""
+        """Return whether a worker with data must wait for the round under way, unless that is held up."""
         return True
 
     def hold(self, state: Any) -> m.Vector:
         """Return a copy of x for a worker that trains on, and release x if it was contributed itself."""
-        x: m.Vector = state.group.let_go()
-        return x
+        group: Group = state.group
+        return group.let_go()
 
     def drifting(self, state: Any) -> bool:
         return bool(state.drift.under_way and not state.group.done)
@@ -112,11 +116,10 @@ class Periodic(m.Method):
 
     def agreed(self, state: Any) -> bool:
         """Return whether the finished round was the last one, as all members can see."""
-        ending: bool = state.group.ending == state.group.contributors
-        return ending
+        return bool(state.group.ending == state.group.contributors)
 
     def figures(self, state: Any) -> dict[str, float]:
-        return {"rounds": float(state.rounds), **state.drift.figures()}
+        return {"rounds": state.rounds, **state.drift.figures()}
 
     def owing(self, state: Any) -> bool:
         """Return whether steps since the last round are still to go into the next one."""
@@ -131,11 +134,13 @@ class Periodic(m.Method):
     def summed_numbers(self) -> int:
         return 2
 
+    def map_groups(self, state: Any, made: Callable[[Any], Any]) -> None:
+        state.group = made(state.group)
+
     def begin(
         self, state: PeriodicState, values: m.Vector, weight: float, *extra: float, keeps: bool = False
     ) -> list[m.Tell]:
-        """Join the next round with ``weight`` * ``values``. 0: this worker did not train, and counts for almost
-        nothing."""
+        """Join the next round with ``weight`` * ``values``; a weight of 0 (no training) counts as almost nothing."""
         state.lent = not weight
         numbers = (float(state.rounds == 0), float(weight > 0.0), *extra)
         return state.group.begin(values, weight or TOKEN, state.draining, numbers, keeps=keeps)
@@ -189,7 +194,6 @@ class Periodic(m.Method):
         return not (state.rounds or state.group.founder)
 
     def _go_on(self, state: Any, actions: list[m.MethodAction]) -> None:
-        """Do all that can be done in this turn."""
         if state.draining and state.group.founder is False and self._perhaps_late(state):
             state.late.take(state.place)
         if state.late.handed is not None:

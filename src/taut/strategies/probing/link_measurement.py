@@ -78,8 +78,7 @@ def _number(note: Note) -> float:
 
 @dataclass
 class Measurement:
-    """The state of the end that measures. Begin with ``ask``; then call ``heard`` with each answer until ``figures``
-    is set."""
+    """The state of the end that measures: ``ask``, then ``heard`` with each answer until ``figures`` is set."""
 
     partner: int
     version: int
@@ -92,7 +91,6 @@ class Measurement:
     figures: LinkFigures | None = None
 
     def ask(self, now: float) -> list[Tell]:
-        """Begin the next exchange."""
         self.serial += 1
         self.asked_s = now
         if self.leg == BULK:

@@ -20,6 +20,7 @@ import numpy as np
 from taut.errors import MalformedMessage, Misuse
 from taut.specs import check_whole
 from taut.strategies import api as m
+from taut.strategies.probing import WATCHED
 from taut.strategies.probing.link_measurement import BULK, PING, PONG, PULL, Measurement, answer, pairs
 from taut.strategies.probing.probe_state import Probed, ProbeState
 
@@ -27,7 +28,6 @@ MOST_TIMES = 25
 LEAST_CODEC_STEPS = 16
 MOST_TIMES_LONGER = 5
 IDLE_TURNS = 8  # in a row without data: its next leases may be with a worker that is ready
-CODECS = "tether+threshold+dense"
 MOST_CODECS = 5  # so many fit into a worker's statistics, beside the links
 READY, MEASURE, OVER = "ready", "measure", "over"
 
@@ -46,7 +46,7 @@ class Probing(m.Method):
     steps: int = 40
     codec_steps: int = 160
     seconds: float = 1.0
-    watch: str = CODECS
+    watch: str = WATCHED
 
     name = "probe"
 
@@ -54,7 +54,7 @@ class Probing(m.Method):
         check_whole(self, "steps", 1)
         check_whole(self, "codec_steps", 0)
         if not 1 <= len(set(self._watched)) == len(self._watched) <= MOST_CODECS or not all(self._watched):
-            raise Misuse(f"probe: watch={self.watch}", f"one to {MOST_CODECS} names, joined by +", f"try {CODECS}")
+            raise Misuse(f"probe: watch={self.watch}", f"one to {MOST_CODECS} names, joined by +", f"try {WATCHED}")
 
     @property
     def _watched(self) -> list[str]:
@@ -213,9 +213,8 @@ class Probing(m.Method):
         return [m.Tell(other, m.Note(OVER, 0, 0, [float(state.complete)])) for other in state.place.others]
 
     def figures(self, state: ProbeState) -> dict[str, float]:
-        """Return the figures with short names and four digits: they must fit into the 1024 characters of
-        ``Statistics.counted``."""
-        found = {"measured": float(state.complete), "size": float(len(state.local.x)), **state.times.figures()}
+        """Return the figures, short enough for the 1024 characters of ``Statistics.counted``."""
+        found = {"measured": state.complete, "size": float(len(state.local.x)), **state.times.figures()}
         for name, codec in state.codecs.items():
             found[f"encode.{name}"] = codec.encode_s_per_element
             found[f"absorb.{name}"] = codec.absorb_s_per_byte

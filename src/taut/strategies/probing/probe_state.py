@@ -105,8 +105,7 @@ class ProbeState:
 
 
 def spread(durations_s: list[float]) -> float:
-    """Return the standard deviation of the logarithm, from the 10th and 90th percentiles, so that a long pause does
-    not count.
+    """Return the standard deviation of the logarithm, from the 10th and 90th percentiles: long pauses do not count.
 
     >>> spread([0.1, 0.1, 0.1]), round(spread([math.exp(0.03 * k) for k in range(101)]), 2)
     (0.0, 0.94)

@@ -45,12 +45,11 @@ class CenterMethod(m.Method):
         """Exchange this worker's vector with the center."""
 
     def owing(self, state: Any) -> bool:
-        """Return whether steps since the last exchange, or this worker's shards of the center, are not with the
-        others."""
+        """Return whether the others lack steps since the last exchange, or this worker's shards of the center."""
         return bool(not state.finished and (state.steps or state.center.asking or not state.center.left))
 
     def figures(self, state: Any) -> dict[str, float]:
-        return {"exchanges": float(state.exchanges), **state.center.drift.figures()}
+        return {"exchanges": state.exchanges, **state.center.drift.figures()}
 
     def drifting(self, state: Any) -> bool:
         return bool(state.center.drift.under_way)
@@ -85,7 +84,8 @@ class CenterMethod(m.Method):
         if not center.asking:
             center.drift.drop()
             if state.steps > 0 if state.ended else state.turn and state.steps >= self.every:
-                actions += self._exchange(state)
+                state.steps, state.exchanges = 0, state.exchanges + 1
+                actions += self.exchange(state)
             elif state.leaving and not (state.steps or center.left):
                 actions += center.leave()
         actions += center.close()
@@ -102,8 +102,3 @@ class CenterMethod(m.Method):
         if center.finished and not state.finished:
             state.finished = True
             actions.append(m.Finished())
-
-    def _exchange(self, state: Any) -> list[m.Tell]:
-        state.steps = 0
-        state.exchanges += 1
-        return self.exchange(state)

@@ -24,8 +24,8 @@ from functools import partial
 
 import numpy as np
 
-from taut.errors import MalformedMessage, Misuse
-from taut.specs import check_whole
+from taut.errors import MalformedMessage
+from taut.specs import check_choice, check_from_zero, check_whole
 from taut.strategies import api as m
 from taut.strategies.server import client
 from taut.strategies.server import shard_copy as lending
@@ -41,9 +41,6 @@ class Server(m.Method):
     """``--strategy server:shards=2,push=4,pull=4,staleness=rate``. ``scale``: factor for pushes; 1 is the paper's, with
     which p workers move the weights p times as fast, and late pushes act as momentum on top. The default, 0, takes
     1/sqrt(p), the tether's gain. ``lambda0``: of the dc kinds, 0 for the paper's.
-
-    >>> Server(shards=2).push, Server(staleness="dc").staleness
-    (1, 'dc')
     """
 
     name = "server"
@@ -66,23 +63,17 @@ class Server(m.Method):
     def __post_init__(self) -> None:
         for name in ("shards", "push", "pull"):
             check_whole(self, name, 1)
-        if self.staleness not in KINDS:
-            raise Misuse(f"server: staleness={self.staleness}", "one of " + ", ".join(KINDS))
         for name in ("scale", "lambda0"):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise Misuse(f"server: {name}={getattr(self, name):g}", "a number of at least 0", "0 takes the default")
-        if self.on_death not in ("elect", "stop"):
-            raise Misuse(f"server: on_death={self.on_death}", "elect or stop")
+            check_from_zero(self, name, math.inf, "0 takes the default")
+        check_choice(self, "staleness", KINDS)
+        check_choice(self, "on_death", ("elect", "stop"))
 
     def start(self, place: m.MemberPlace, local: m.Local) -> ServerState:
         holders = [holder(shard, self.shards, place.members) for shard in range(self.shards)]
-        each = range(self.shards)
-        ending = ServerEnding(self.shards, place)
-        state = ServerState(
-            local, place, local.x.copy(), holders, ending, [0 for _ in each], [0 for _ in each], [{} for _ in each]
-        )
+        zeros, ending = [0] * self.shards, ServerEnding(self.shards, place)
+        state = ServerState(local, place, local.x.copy(), holders, ending, zeros, [*zeros], [{} for _ in holders])
         if place.rank != place.members[0]:  # the first worker has no donor
-            state.fresh.update(each)
+            state.fresh.update(range(self.shards))
         for shard, rank in enumerate(holders):
             if rank == place.rank:
                 state.shards[shard] = self._open(state, shard)
@@ -124,9 +115,9 @@ class Server(m.Method):
     def figures(self, state: ServerState) -> dict[str, float]:
         served = [shard.staleness for shard in state.shards.values()]
         return {
-            "pushes": float(state.pushes),
-            "pulls": float(state.pulls),
-            "elections": float(state.elections),
+            "pushes": state.pushes,
+            "pulls": state.pulls,
+            "elections": state.elections,
             "staleness": float(np.mean(served)) if served else 0.0,
         }
 
@@ -176,9 +167,9 @@ class Server(m.Method):
     def _heard(self, state: ServerState, event: m.Heard, actions: list[m.MethodAction]) -> None:
         self._hear(state, event, actions)
         came = event.note.kind in (moves.HAND, lending.LENT)
-        if state.early and (came or any(held.settled for held in state.shards.values())):
+        if state.early and (came or any(held.complete for held in state.shards.values())):
             self._hear_early(state, actions)  # they may have waited for this
-        self._push_own(state, actions)
+        actions += client.push_own(state, partial(self._take_own, state))
 
     def _hear(self, state: ServerState, event: m.Heard, actions: list[m.MethodAction]) -> None:
         note, sender, shard = event.note, event.sender, event.note.part
@@ -187,8 +178,7 @@ class Server(m.Method):
         if note.kind == "weights":
             client.answered(state, event)
         elif note.kind == "final":
-            if len(event.payload) != state.nbytes(shard):
-                raise MalformedMessage(f"{len(event.payload)} bytes for shard {shard} of {state.nbytes(shard)}")
+            state.check_nbytes(event)
             state.ending.final(shard, sender, event.payload)
         elif note.kind == "got":
             client.confirmed(state, shard, note.round)
@@ -245,9 +235,6 @@ class Server(m.Method):
             held.keep(state.place.members)
         actions += lending.borrow(state)
         self._hear_early(state, actions)
-        self._push_own(state, actions)
-
-    def _push_own(self, state: ServerState, actions: list[m.MethodAction]) -> None:
         actions += client.push_own(state, partial(self._take_own, state))
 
     def _hear_early(self, state: ServerState, actions: list[m.MethodAction]) -> None:
@@ -264,10 +251,7 @@ class Server(m.Method):
             quiet = set(range(self.shards)) - busy
             actions += state.ending.tell(state.holders, state.shards, quiet)
             if state.ending.complete and not state.finished:
-                self._take_finals(state)
+                state.finished = True
+                for shard, payload in state.ending.finals.items():
+                    state.local.x[state.part(shard)] = np.frombuffer(payload, np.float32)
                 actions.append(m.Finished())
-
-    def _take_finals(self, state: ServerState) -> None:
-        state.finished = True
-        for shard, payload in state.ending.finals.items():
-            state.local.x[state.part(shard)] = np.frombuffer(payload, np.float32)

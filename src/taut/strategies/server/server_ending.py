@@ -19,9 +19,8 @@ from taut.strategies.server.shard import Shard
 
 @dataclass
 class ServerEnding:
-    """One worker's part, as a client and as a server. ``finals``: the last weights, by shard; ``told``: the server
-    that this worker said *end* to, by shard; ``ends``: the workers that said *end* to this server; ``answered``:
-    those that got *final*."""
+    """One worker's part, as a client and as a server. By shard: ``finals``, the last weights; ``told``, the server that
+    it said *end* to; ``ends``, the workers that said *end* to it; ``answered``, those that got *final*."""
 
     shards: int
     place: MemberPlace
@@ -36,7 +35,6 @@ class ServerEnding:
 
     @property
     def complete(self) -> bool:
-        """Return whether all last weights are here."""
         return len(self.finals) == self.shards
 
     def tell(self, holders: list[int], held: dict[int, Shard], quiet: Collection[int]) -> list[Tell]:
@@ -81,6 +79,5 @@ class ServerEnding:
         return [Tell(rank, Note("final", 0, shard), last) for rank in sorted(fresh) if rank != self.place.rank]
 
     def final(self, shard: int, sender: int, payload: bytes) -> None:
-        """Note a server's last weights."""
         if self.told.get(shard) == sender:
             self.finals.setdefault(shard, payload)

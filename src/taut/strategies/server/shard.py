@@ -63,8 +63,7 @@ class Shard:
     last pull, and ``then`` the weights that it got (if the remedy needs them). ``taken``: each worker's last push.
 
     A shard that its previous holder may still hand over is ``opened`` with the new holder's copy, and counts pushes at
-    once (``adopt``). ``silent``: workers that may yet hand it over, since none of their messages has come; a hand-over
-    comes before all other messages.
+    once (``adopt``). ``silent``: workers that may yet hand it over, which they do before they send anything else.
 
     >>> shard = Shard(np.float32([3]), Remedy(), opened=np.float32([3]), silent={1, 2})
     >>> shard.push(2, np.float32([1]), 2); shard.adopt(np.float32([7]), None, {1: 5}); shard.w.tolist()
@@ -135,7 +134,7 @@ class Shard:
         self.taken = {rank: max(self.taken.get(rank, 0), table.get(rank, 0)) for rank in self.taken.keys() | table.keys()}
 
     @property
-    def settled(self) -> bool:
+    def complete(self) -> bool:
         """Return whether no holder will hand it over any more, so that a push that is not in it now is in no weights."""
         return self.opened is None and not self.blank
 
@@ -146,8 +145,7 @@ class Shard:
             self.opened = None
 
     def keep(self, members: Iterable[int]) -> None:
-        """Forget the workers that are gone, but not the numbers of their pushes, which may come again from a worker
-        that passes them on."""
+        """Forget the workers that are gone, but not the numbers of their pushes: some may be passed on yet."""
         for rank in (set(self.own) | set(self.seen)).difference(members):
             self.own.pop(rank, None), self.seen.pop(rank, None), self.then.pop(rank, None)
         self.spoke(*self.silent.difference(members))

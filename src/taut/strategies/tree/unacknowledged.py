@@ -43,8 +43,7 @@ class UnacknowledgedEdge:
 @dataclass(frozen=True)
 class Unsent:
     """Updates that had not crossed the edge when worker ``rank`` was evicted: ``waiting`` were never sent,
-    ``doubtful`` were sent and not acknowledged. ``taken``: messages that it had taken itself; ``previous``: the same
-    for its earlier ranks."""
+    ``doubtful`` never acknowledged. ``taken``: messages that it had taken; ``previous``: those of earlier ranks."""
 
     rank: int
     waiting: list[bytes]

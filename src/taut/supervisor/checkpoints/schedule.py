@@ -9,37 +9,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from taut.core.checkpoint_names import part_name
 from taut.core.messages import Checkpoint, CheckpointBegun, CheckpointDone
 from taut.core.sample_ranges import Span, joined
 from taut.specs import Interval
+from taut.supervisor.checkpoints.folder import PartFile
 from taut.supervisor.data.leases import Leases
 from taut.supervisor.data.passes import Pass
 from taut.supervisor.run.actions import DropCheckpoint, Outbox, SaveCheckpoint
 from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 
 
-@dataclass(slots=True)
-class Parts:
-    """A checkpoint under way. ``asked``: workers that have not begun; ``writing``: workers that have begun, and are
-    not done."""
+class Parts(Struct):
+    """A checkpoint under way. ``asked``: workers that have not begun; ``writing``: those that have, and are not done."""
 
     number: int
     asked: set[int]
-    writing: set[int] = field(default_factory=set)
-    written: dict[int, CheckpointDone] = field(default_factory=dict)
-    reached: dict[int, int] = field(default_factory=dict)  # lease -> first index that is not trained on in the copy
-    later: list[Span] = field(default_factory=list)  # trained on after the copies were made
-    failures: list[str] = field(default_factory=list)
-    copied: dict[int, CheckpointBegun] = field(default_factory=dict)  # by worker
+    writing: set[int] = set()
+    written: dict[int, CheckpointDone] = {}
+    reached: dict[int, int] = {}  # lease -> first index that is not trained on in the copy
+    later: list[Span] = []  # trained on after the copies were made
+    failures: list[str] = []
+    copied: dict[int, CheckpointBegun] = {}  # by worker
     late: bool = False  # the next one is due already; this was recorded
 
+    def drop(self, rank: int) -> None:
+        self.asked.discard(rank)
+        self.writing.discard(rank)
 
-@dataclass(slots=True)
-class Checkpointing:
+
+class Checkpointing(Struct):
     """The schedule. ``every``: None for no checkpoints. ``number``: of the last checkpoint. ``last``: its position in
     steps or epochs, or its time (None: at the start)."""
 
@@ -65,10 +68,6 @@ class Checkpointing:
         """Let the next checkpoint be due now."""
         self.last = -math.inf
 
-    def said(self, worker: WorkerEntry, message: CheckpointBegun | CheckpointDone) -> bool:
-        """Handle a worker's message about its part. Return False if it was not asked for."""
-        return self.begun(worker, message) if isinstance(message, CheckpointBegun) else self.done(worker, message)
-
     def begun(self, worker: WorkerEntry, message: CheckpointBegun) -> bool:
         """Note that a worker has copied its part. Return False if it was not asked for."""
         parts = self.parts
@@ -90,8 +89,7 @@ class Checkpointing:
             return False
         if worker.rank not in (parts.asked | parts.writing if message.error else parts.writing):
             return False
-        parts.asked.discard(worker.rank)
-        parts.writing.discard(worker.rank)
+        parts.drop(worker.rank)
         if message.error:
             parts.failures.append(f"worker {worker.rank}: {message.error}")
         else:
@@ -111,8 +109,7 @@ class Checkpointing:
     def disturbed(self, worker: WorkerEntry) -> None:
         """Fail the checkpoint: a message of this worker was lost, so that the contents of its copy are unknown."""
         if self.parts is not None:
-            self.parts.asked.discard(worker.rank)
-            self.parts.writing.discard(worker.rank)
+            self.parts.drop(worker.rank)
             self.parts.failures.append(f"the connection to worker {worker.rank} had broken")
 
     def saved(self, number: int, text: str, error: str) -> None:
@@ -165,8 +162,7 @@ class Checkpointing:
         for rank in [*parts.asked, *parts.writing]:
             worker = self.members.workers[rank]
             if not worker.live or (rank in parts.asked and worker.state != "training"):
-                parts.asked.discard(rank)
-                parts.writing.discard(rank)
+                parts.drop(rank)
         if parts.asked or parts.writing:
             return
         self.parts = None
@@ -179,17 +175,11 @@ class Checkpointing:
         self.outbox.add(SaveCheckpoint(parts.number, self._manifest(parts)))
 
     def _manifest(self, parts: Parts) -> Mapping[str, Any]:
-        """Return the part of the manifest that the state machine knows."""
+        hosts = {rank: self.members.workers[rank].hello.host for rank in parts.written}
         return {
             "number": parts.number,
             "files": {
-                part_name(rank): {
-                    "rank": rank,
-                    "nbytes": done.nbytes,
-                    "blake2b": done.digest,
-                    "host": self.members.workers[rank].hello.host,
-                    "pause_s": done.pause_s,
-                }
+                part_name(rank): PartFile(rank, done.nbytes, done.digest, hosts[rank], done.pause_s)
                 for rank, done in sorted(parts.written.items())
             },
             "phase": parts.copied[min(parts.written)].phase,
@@ -199,7 +189,6 @@ class Checkpointing:
         }
 
     def _position(self, trained_s: float) -> float:
-        """Return the run's position, in units of the interval."""
         assert self.every is not None
         if not self.every.counted:
             return trained_s

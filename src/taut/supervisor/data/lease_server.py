@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from taut.core.messages import OWN_BITS, OWN_LEASES, Expulsion, LeaseRequest, LeaseTaken, NoLease, Reserve
 from taut.supervisor.data.leases import HOLD
@@ -20,15 +21,14 @@ BALANCE_S = 0.5
 MOST_AHEAD = 64  # passes: without a supervisor workers go through a few reserved ones
 
 
-@dataclass(slots=True)
-class LeaseServer:
+class LeaseServer(Struct):
     """Answers lease requests. ``sharers``: number of workers that share the data. A worker with other data is told at
     once that a pass is used up, although a dead worker may hold a part of it: that is leased again in the next pass."""
 
     admission: Admission
     reserves: Reserves
     sharers: int = 1
-    asks: dict[int, LeaseRequest] = field(default_factory=dict)  # the last request of each worker
+    asks: dict[int, LeaseRequest] = {}  # the last request of each worker
     balanced_s: float = -1e9
     reached: int = 0  # earlier passes have no reserves
     lengths: Lengths = field(default_factory=Lengths)
@@ -85,8 +85,7 @@ class LeaseServer:
         self._hold(worker, request, 1 if answer == HOLD else MOST_HELD)
 
     def _same_samples(self, worker: WorkerEntry, request: LeaseRequest, now: float) -> bool:
-        """Note the request. When a worker begins other passes, compare the samples that all have; return False if it
-        is wrong."""
+        """Note the request. When a worker begins other passes, compare all their samples; return False if it is wrong."""
         previous, self.asks[worker.rank] = self.asks.get(worker.rank), request
         known = previous is not None and (previous.until, previous.samples) == (request.until, request.samples)
         if known or not request.samples:
@@ -100,8 +99,7 @@ class LeaseServer:
         return {one.rank for one in self.admission.members.live() if one.state in ("ready", "training")}
 
     def _agreed(self, worker: WorkerEntry, epoch: int, request: LeaseRequest, now: float) -> bool:
-        """Return whether the pass has the length that the request gives. If not, hold the request, or refuse its
-        worker."""
+        """Return whether the pass has the length that the request gives. If not, hold it or refuse the worker."""
         lengths, leases, members = self.lengths, self.admission.leases, self.admission.members
         if epoch not in lengths.votes:
             lengths.forget({before: each.length for before, each in leases.passes.items()}, self._voters())

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from taut.core.messages import LeaseRequest
 from taut.supervisor.data.reserve_quota import final
@@ -26,16 +27,14 @@ REMEDY = "give every worker the same data set"
 SEED_REMEDY = "seed what draws the split, such as random_split(..., generator=torch.Generator().manual_seed(0))"
 
 
-@dataclass(frozen=True, slots=True)
-class LengthRuling:
+class LengthRuling(Struct, frozen=True):
     """The decision: ``length`` of the pass from now on (None: unknown), and why each worker with another one is wrong."""
 
     length: int | None
     wrong: Mapping[int, str]
 
 
-@dataclass(slots=True)
-class Lengths:
+class Lengths(Struct):
     """The length that each worker asked for.
 
     >>> lengths, asks = Lengths(), {}
@@ -48,8 +47,8 @@ class Lengths:
     (100, [2])
     """
 
-    votes: dict[int, dict[int, int]] = field(default_factory=dict)  # pass -> rank -> length
-    disputed: dict[int, float] = field(default_factory=dict)  # pass -> since when
+    votes: dict[int, dict[int, int]] = {}  # pass -> rank -> length
+    disputed: dict[int, float] = {}  # pass -> since when
 
     def vote(self, rank: int, epoch: int, length: int) -> bool:
         """Note that worker ``rank`` asks for a pass with this length. Return False if it gave another one before."""

@@ -8,7 +8,8 @@ Such passes are reserved whole: workers go through them without a supervisor, wh
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from taut.config import PATIENCE_S
 from taut.core.messages import LeaseRequest
@@ -19,8 +20,7 @@ LEAST_BATCHES = 2  # fewer are not worth a message
 PASSES_AHEAD = 8
 
 
-@dataclass(frozen=True, slots=True)
-class ReserveQuota:
+class ReserveQuota(Struct, frozen=True):
     """Quotas of all workers. ``stretch``: by rank, the interval of its speed when all are laid end to end, in samples
     per second; ``left``: by pass, samples that are neither leased nor trained on; ``reached``: the last pass that any
     worker has asked for; ``alike``: all passes so far had one length."""
@@ -89,8 +89,7 @@ class ReserveQuota:
         return samples if samples >= LEAST_BATCHES * ask.batch else 0
 
     def _of_next(self, rank: int, epoch: int, ask: LeaseRequest) -> int:
-        """Return the quota in a pass that no worker has reached: in whole batches, so that all quotas sum to the
-        whole."""
+        """Return the quota in a pass that no worker has reached: in whole batches, so that quotas sum to the whole."""
         batches = -(-self._left(epoch, ask) // ask.batch)
         begin, end = (round(batches * speed / self.total) for speed in self.stretch[rank])
         return ask.batch * (end - begin)

@@ -10,7 +10,8 @@ messages are lost or late. Pure; lease_server.py drives it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from taut.core.messages import LeaseRequest, Reserve
 from taut.core.sample_ranges import Span, count, joined, without
@@ -22,22 +23,17 @@ MOST_UNSEEN = 64  # offers to one worker: one that answers none of so many is be
 LATE_S = 0.3  # workers with other data do not wait longer for an answer
 
 
-@dataclass(slots=True)
-class Offer:
+class Offer(Struct):
     """The reserve that a worker was told, in passes of ``length`` samples; ``unseen``: versions that it has not
     answered, each with its spans; ``told_s``: when it was told the first of them."""
 
     length: int
-    spans: list[Span] = field(default_factory=list)
-    unseen: dict[int, list[Span]] = field(default_factory=dict)
+    spans: list[Span] = []
+    unseen: dict[int, list[Span]] = {}
     told_s: float = 0.0
 
-    @property
-    def pending(self) -> bool:
-        return bool(self.unseen)
-
     def late(self, now: float) -> bool:
-        return self.pending and now - self.told_s > LATE_S
+        return bool(self.unseen) and now - self.told_s > LATE_S
 
 
 def trimmed(spans: list[Span], epoch: int, samples: int, batch: int) -> list[Span]:
@@ -55,15 +51,14 @@ def trimmed(spans: list[Span], epoch: int, samples: int, batch: int) -> list[Spa
     return spans
 
 
-@dataclass(slots=True)
-class Reserves:
+class Reserves(Struct):
     """The reserves of all workers. ``term``: of the supervisor. ``doubtful``: workers whose messages were lost; their
     ``ReserveSeen`` is ignored until they have sent their state."""
 
     leases: Leases
     term: int = 0
-    offers: dict[int, Offer] = field(default_factory=dict)
-    doubtful: set[int] = field(default_factory=set)
+    offers: dict[int, Offer] = {}
+    doubtful: set[int] = set()
     _versions: int = 0
 
     def balance(
@@ -87,11 +82,10 @@ class Reserves:
         return told
 
     def call_in(self, final: int, now: float, batch: int) -> dict[int, Reserve]:
-        """Return smaller offers, by half, to all workers with reserves in passes up to ``final``: another worker
-        waits for them."""
+        """Return offers, smaller by half, to workers with reserves in passes up to ``final``: another waits for them."""
         told: dict[int, Reserve] = {}
         for rank, offer in self.offers.items():
-            if offer.pending or rank in self.doubtful:
+            if offer.unseen or rank in self.doubtful:
                 continue
             spans = offer.spans
             for epoch in {span[0] for span in spans if span[0] <= final}:
@@ -106,8 +100,7 @@ class Reserves:
         return any(span[0] < epoch for spans in self.leases.reserved.values() for span in spans)
 
     def outstanding(self, final: int, now: float, patient: bool) -> bool:
-        """Return whether passes up to ``final`` have reserves; unless ``patient``, only with workers that answer in
-        time."""
+        """Return whether passes up to ``final`` have reserves; unless ``patient``, with workers that answer in time."""
         for rank, spans in self.leases.reserved.items():
             offer = self.offers.get(rank)
             late = offer is None or offer.late(now)
@@ -148,7 +141,7 @@ class Reserves:
     def _tell(self, offer: Offer, spans: list[Span], now: float) -> Reserve:
         self._versions += 1
         version = (self.term << 32) + self._versions
-        offer.told_s = offer.told_s if offer.pending else now
+        offer.told_s = offer.told_s if offer.unseen else now
         offer.spans = offer.unseen[version] = spans
         return Reserve(version, offer.length, spans)
 

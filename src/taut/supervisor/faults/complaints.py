@@ -12,7 +12,8 @@ no accuser is needed.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from taut.core.messages import SUPERVISOR, Complaint
 
@@ -22,8 +23,7 @@ MOST_EXCESS = 20_000  # dropped unread, in a window, by one accuser
 MOST_SHOWN = 100  # accusations; then every hundredth, for a liar must not fill the disk
 
 
-@dataclass(slots=True)
-class ComplaintCount:
+class ComplaintCount(Struct):
     """One accuser's counts against one worker: totals now, and when the window began."""
 
     since_s: float
@@ -52,8 +52,7 @@ class ComplaintCount:
         return True
 
 
-@dataclass(slots=True)
-class Complaints:
+class Complaints(Struct):
     """All counts, by accused and accuser.
 
     >>> complaints = Complaints()
@@ -63,7 +62,7 @@ class Complaints:
     (True, False)
     """
 
-    accounts: dict[int, dict[int, ComplaintCount]] = field(default_factory=dict)
+    accounts: dict[int, dict[int, ComplaintCount]] = {}
     shown: int = 0
 
     def accuse(self, accuser: int, complaint: Complaint, now: float) -> str | None:
@@ -81,8 +80,7 @@ class Complaints:
         return f"worker {complaint.rank}: {', '.join(parts)}" + (f": {complaint.why}" if complaint.why else "")
 
     def refused_here(self, rank: int, refused: int, excess: int, why: str, now: float) -> str | None:
-        """Note that the supervisor itself refused so many more messages of this worker. Return a text for the log if
-        it is news."""
+        """Note that the supervisor itself refused so many more messages of a worker. Return a text for the log if new."""
         account = self.accounts.get(rank, {}).get(SUPERVISOR)
         before = (account.refused, account.excess) if account is not None else (0, 0)
         return self.accuse(SUPERVISOR, Complaint(rank, before[0] + refused, before[1] + excess, why[:256]), now)
@@ -92,10 +90,10 @@ class Complaints:
         return {accuser for accuser, account in self.accounts.get(rank, {}).items() if account.past_limit}
 
     def convicted(self, rank: int, hears: Collection[int], others: Collection[int]) -> bool:
-        """Return whether the worker is to be expelled. ``hears``: receivers of its messages; ``others``: all other
-        live workers."""
+        """Return whether the worker is to be expelled. ``hears``: receivers of its messages; ``others``: all others."""
         accusers = self.accusers(rank)
-        return SUPERVISOR in accusers or any(_most(accusers, judges) for judges in (hears, others))
+        counts = [(sum(judge in accusers for judge in judges), len(judges)) for judges in (hears, others)]
+        return SUPERVISOR in accusers or any(against >= 2 and 2 * against > judges for against, judges in counts)
 
     def refused(self, rank: int) -> int:
         """Return the number of this worker's messages that other workers refused."""
@@ -105,8 +103,3 @@ class Complaints:
     def total(self, rank: int) -> int:
         """Return the number of this worker's messages that were refused or dropped, anywhere."""
         return sum(account.refused + account.excess for account in self.accounts.get(rank, {}).values())
-
-
-def _most(accusers: Collection[int], judges: Collection[int]) -> bool:
-    against = sum(1 for judge in judges if judge in accusers)
-    return against >= 2 and 2 * against > len(judges)

@@ -17,7 +17,6 @@ enough others, and newcomers would outvote those that cannot be heard. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 
 from msgspec import Struct
 
@@ -32,8 +31,7 @@ class AnnouncedMembership(Struct, array_like=True):
     members: frozenset[int]
 
 
-@dataclass(slots=True)
-class LiveMemberships:
+class LiveMemberships(Struct):
     """The live memberships. ``told``: in order of announcement.
 
     >>> memberships = LiveMemberships()
@@ -48,11 +46,10 @@ class LiveMemberships:
     True
     """
 
-    told: list[AnnouncedMembership] = field(default_factory=list)
+    told: list[AnnouncedMembership] = []
 
     def tell(self, stamp: int, members: Collection[int], started: bool) -> None:
-        """Note that these members were announced to, or elected by, workers. Before the run has ``started``, earlier
-        ones are void."""
+        """Note that these members were announced to, or elected by, workers. Before the start, earlier ones are void."""
         now = frozenset(members)
         if self.told and self.told[-1].members == now:
             self.told[-1].last = stamp

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from msgspec import Struct
 
@@ -85,12 +84,11 @@ class RunFinished(Action, frozen=True):
     outcome: Outcome
 
 
-@dataclass(slots=True)
-class Outbox:
+class Outbox(Struct):
     """Collects actions while an event is handled."""
 
-    actions: list[Action] = field(default_factory=list)
-    told: dict[bytes, int] = field(default_factory=dict)  # by connection: messages, without pulses
+    actions: list[Action] = []
+    told: dict[bytes, int] = {}  # by connection: messages, without pulses
 
     def send(self, connection: bytes, message: SupervisorMessage, *payloads: bytes) -> None:
         if not isinstance(message, Pulse):

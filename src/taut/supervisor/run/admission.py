@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from taut.core.messages import Donor, Expulsion, Hello, LeaseRequest, Refusal, Roster, Welcome
 from taut.supervisor.data.leases import Leases
@@ -28,8 +28,7 @@ RESUME = "`taut resume` continues the run from a checkpoint with as many workers
 MOST_REFUSED = 1024  # refused processes whose reasons are kept
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessEnd:
+class ProcessEnd(Struct, frozen=True):
     """A process that ended, to be handled at ``due``."""
 
     due: float
@@ -43,20 +42,18 @@ class ProcessEnd:
         return not self.clean and not self.reason.startswith("killed by")
 
 
-@dataclass(slots=True)
-class Ledger:
+class Ledger(Struct):
     """Events of the run as a whole."""
 
     started_s: float | None = None  # when training started
     lost: int = 0  # expected workers that will not come, before the start
-    failures: list[str] = field(default_factory=list)
+    failures: list[str] = []
     script_failed: bool = False
     phase: int = 0  # announced last
     oddities: int = 0  # malformed and unexpected messages
 
 
-@dataclass(slots=True)
-class Admission:
+class Admission(Struct):
     """Admits and removes workers, and sends the roster."""
 
     plan: RunPlan
@@ -66,9 +63,9 @@ class Admission:
     ending: Ending
     outbox: Outbox
     term: int = 0  # how often the supervisor was restarted
-    held: dict[int, list[LeaseRequest]] = field(default_factory=dict)  # lease requests to be answered later, by rank
-    refused: dict[tuple[str, int], str] = field(default_factory=dict)  # (host, pid) -> why
-    awaited: set[int] = field(default_factory=set)  # workers that have not sent their state since the restart
+    held: dict[int, list[LeaseRequest]] = {}  # lease requests to be answered later, by rank
+    refused: dict[tuple[str, int], str] = {}  # (host, pid) -> why
+    awaited: set[int] = set()  # workers that have not sent their state since the restart
     memberships: LiveMemberships = field(default_factory=LiveMemberships)  # in lock-step
     claims: ElectionClaims = field(default_factory=ElectionClaims)  # of elected memberships
     withheld: bool = False  # the roster is void: the remaining workers are no majority
@@ -181,8 +178,7 @@ class Admission:
         self.gone(worker, reason, now)
 
     def unfit(self, worker: WorkerEntry, reason: str, now: float) -> None:
-        """Remove a worker that could not take the run's state. In mid-run this counts as a refusal, not as a failure
-        of the run."""
+        """Remove a worker that could not take the run's state. In mid-run this is a refusal, not a failure of the run."""
         if self.ledger.started_s is None:
             self.failed(worker, reason, now)
             return
@@ -220,7 +216,6 @@ class Admission:
             self.expel(previous, "it was evicted before the supervisor was restarted", now, may_return=True)
 
     def _previous(self, hello: Hello) -> WorkerEntry | None:
-        """Return the worker that this process says it was, if possible."""
         previous = self.members.workers.get(hello.was)
         same = previous is not None and (previous.hello.host, previous.hello.pid) == (hello.host, hello.pid)
         return previous if same and previous is not None and previous.successor is None else None
@@ -254,7 +249,8 @@ class Admission:
             self.gone(worker, f"{exit_.reason} before the end of the run" if exit_.clean else exit_.reason, now)
 
     def _never_joined(self, exit_: ProcessEnd) -> None:
-        why = self.refused.get((self.plan.host, exit_.pid))
+        elsewhere = next((why for (_, pid), why in self.refused.items() if pid == exit_.pid), None)
+        why = self.refused.get((self.plan.host, exit_.pid), elsewhere)
         why = f"refused: {why}" if why else f"{exit_.reason} without joining the run (is taut.join called?)"
         self.ledger.failures.append(f"process {exit_.pid}: {why}")
         self.outbox.record("gone", self.ledger.failures[-1])
@@ -297,8 +293,7 @@ class Admission:
         self._send_roster(live, besides)
 
     def tell_late(self, now: float) -> None:
-        """Send the roster to many workers once in a while: n lists of n members are many bytes, and a later one
-        replaces an earlier."""
+        """Send the roster to many workers once in a while: n lists of n are many bytes, and a later one replaces them."""
         live = self.members.live()
         if self.withheld and self.enough(worker.rank for worker in self.members.with_state()):
             self._roster_owed = True

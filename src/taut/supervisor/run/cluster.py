@@ -15,13 +15,14 @@ from taut.supervisor.data.leases import Leases
 from taut.supervisor.data.reserves import Reserves
 from taut.supervisor.faults.eviction import Eviction
 from taut.supervisor.faults.expulsion import ExpulsionPolicy
+from taut.supervisor.faults.follow_election import judge_claims
 from taut.supervisor.run.actions import Action, Outbox, RunFinished
 from taut.supervisor.run.admission import Admission, Ledger, ProcessEnd
 from taut.supervisor.run.ending import Ending
 from taut.supervisor.run.handlers import MessageHandlers
 from taut.supervisor.run.lifecycle import Lifecycle, outcome_of
 from taut.supervisor.run.plan import RunPlan
-from taut.supervisor.run.workers import WorkerTable
+from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 from taut.supervisor.view import Outcome, RunState
 
 EXIT_GRACE_S = 0.25  # a process's last messages may arrive after the report of its end
@@ -33,7 +34,7 @@ class Cluster:
     def __init__(self, plan: RunPlan, now: float, term: int = 0) -> None:
         self.plan, self.term = plan, term  # term: how often it was restarted
         self.recovering = False  # restarted, and some workers have not sent their state
-        self.members = WorkerTable()
+        self.members = WorkerTable(share_initial=not plan.resumed)
         self.leases = Leases()
         self.ledger = Ledger()
         self.outbox = Outbox()
@@ -88,8 +89,7 @@ class Cluster:
 
     def malformed(self, connection: bytes, why: str, now: float) -> list[Action]:
         """Handle bytes that are no message. A stranger is told: it may be another version of taut."""
-        worker = self.members.find(connection)
-        who = "a stranger" if worker is None else f"worker {worker.rank}"
+        worker, who = self._sender(connection)
         self.expulsion.odd(f"malformed message from {who}: {why}")
         if worker is not None:
             self.expulsion.refused(worker, why, now)
@@ -99,14 +99,16 @@ class Cluster:
         return self._advance(now)
 
     def mishandled(self, connection: bytes, message: msg.Message, trace: str, now: float) -> list[Action]:
-        """Count a message on which a handler raised, by a bug of ours, as refused: a worker that sends many such is
-        expelled."""
-        worker, kind = self.members.find(connection), type(message).__name__
-        who = "a stranger" if worker is None else f"worker {worker.rank}"
+        """Count a message on which a handler raised, by a bug of ours, as refused: who sends many such is expelled."""
+        (worker, who), kind = self._sender(connection), type(message).__name__
         self.expulsion.odd(f"{kind} from {who} could not be handled, by a bug in taut: {trace}", most=4000)
         if worker is not None:
             self.expulsion.refused(worker, f"{kind} that could not be handled", now)
         return self.outbox.take()
+
+    def _sender(self, connection: bytes) -> tuple[WorkerEntry | None, str]:
+        worker = self.members.find(connection)
+        return worker, "a stranger" if worker is None else f"worker {worker.rank}"
 
     def flooded(self, connection: bytes, excess: int, now: float) -> list[Action]:
         """Note that so many messages of a connection were dropped unread: it exceeds the rate limit."""
@@ -130,7 +132,7 @@ class Cluster:
         over = self.eviction.judge(now) if self.outcome is None else None
         if over is not None:
             self._fail(over, now)
-        self.handlers.elections(now)
+        judge_claims(self.admission, self.expulsion, now)
         self.lease_server.balance(now)
         return self._advance(now)
 
@@ -178,8 +180,7 @@ class Cluster:
         return self._advance(now)
 
     def checkpointed(self, number: int, text: str, error: str, now: float) -> list[Action]:
-        """Note that the manifest of a checkpoint is on disk, with ``text`` for the log, or is not because of
-        ``error``."""
+        """Note that the manifest of a checkpoint is on disk, with ``text`` for the log, or why it is not (``error``)."""
         self.checkpointing.saved(number, text, error)
         return self._advance(now)
 
@@ -200,7 +201,6 @@ class Cluster:
         return "waiting" if self.ledger.started_s is None else "training"
 
     def _advance(self, now: float) -> list[Action]:
-        """Do all that follows from the last event."""
         if self.recovering:
             self._recover()
         self.lease_server.sharers = len(self.members.with_state())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from taut.core.drift import DRIFT
 from taut.core.messages import NextPhase, Start
@@ -16,8 +17,7 @@ NOBODY_LEFT = "no worker is left"
 IDLE_S = 60.0  # a worker that has not begun to train by then, while all others failed, never will
 
 
-@dataclass(slots=True)
-class Lifecycle:
+class Lifecycle(Struct):
     """Decides on the start and the phases. ``admission`` knows the workers and the run so far."""
 
     admission: Admission
@@ -49,6 +49,8 @@ class Lifecycle:
         admission, plan, ready = self.admission, self.admission.plan, self.admission.members.with_state()
         if admission.ledger.started_s is not None or admission.ending.begun or len(ready) < self.needed:
             return
+        if admission.members.founding():
+            return  # its state is the initial one, and would be too old after the start
         admission.ledger.started_s = now
         admission.outbox.record("start", f"training starts with {len(ready)} of {plan.workers} workers")
         if plan.finish == "any" and not plan.agrees:
@@ -101,8 +103,7 @@ class Lifecycle:
         return "every worker left before the end of the run, so none could write the model"
 
     def _idle(self, now: float) -> str | None:
-        """Return the reason if the run cannot end although workers are here: the others failed, and these have never
-        begun to train."""
+        """Return the reason if the run cannot end: the others failed, and those who are here never began to train."""
         failures, left = self.admission.ledger.failures, self.admission.members.with_state()
         if not failures or self.admission.ledger.started_s is None or any(worker.began for worker in left):
             self.idle_since_s = None
@@ -117,8 +118,7 @@ class Lifecycle:
 
 
 def outcome_of(admission: Admission, path: str, error: str, began_s: float, now: float) -> Outcome:
-    """Return the outcome. ``path``: of the model, or "" if there is none, because of ``error``; ``began_s``: start of
-    the supervisor."""
+    """Return the outcome. ``path``: of the model, or "" because of ``error``; ``began_s``: the supervisor's start."""
     ledger, ending, verdict = admission.ledger, admission.ending, admission.ending.verdict
     if verdict is not None and verdict.exact and not verdict.identical:
         refused = {worker.rank: worker.refused for worker in admission.members.workers.values()}

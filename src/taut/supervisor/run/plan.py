@@ -30,6 +30,7 @@ class RunPlan:
     topology: str = "complete"  # by name
     majority: bool = False  # in lock-step: of two halves that cannot hear each other, at most one goes on
     phases: int = 1  # strategies, one after the other
+    resumed: bool = False  # it continues from a checkpoint
     resync: int = 0  # steps between agreements on the state, where processors round differently
     patience_s: float = float(PATIENCE_S)  # for workers that the run cannot go on without
 

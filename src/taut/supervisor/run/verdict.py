@@ -6,10 +6,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from taut.core.messages import Digest, TensorSpec, Upload
 from taut.errors import MalformedMessage
@@ -18,8 +18,7 @@ MOST_BLAMED = 8
 _SIZES = {"float": 4, "double": 8, "half": 2, "long": 8, "bool": 1}  # types without a number of bits in their names
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The result of comparing digests. Without ``exact`` from all, ``identical`` is False and means nothing."""
 
     identical: bool
@@ -147,7 +146,6 @@ def _distance(table: npt.NDArray[np.float64]) -> float:
 
 
 def _table(sketches: Iterable[Sequence[float]]) -> npt.NDArray[np.float64]:
-    """Return the comparable sketches as rows."""
     rows = [sketch for sketch in sketches if len(sketch) > 0]
     if not rows:
         return np.empty((0, 0))
@@ -199,24 +197,21 @@ def upload_limit_nbytes(model: Sequence[TensorSpec]) -> int:
 
 
 def _item_nbytes(dtype: str) -> int:
-    """Return the bytes of one element: float32 4, torch.bfloat16 2, bool 1; 16, the most there is, for an unknown
-    type."""
+    """Return the bytes of one element: float32 4, torch.bfloat16 2, bool 1; 16, the most there is, if it is unknown."""
     name = dtype.removeprefix("torch.")
     bits = re.search(r"\d+", name)
     return max(1, int(bits[0][:4]) // 8) if bits else _SIZES.get(name, 16)
 
 
-@dataclass(slots=True)
-class ModelUpload:
+class ModelUpload(Struct):
     """Joins the writer's chunks, which come in order, without gaps, and never exceed the limit."""
 
     limit_nbytes: int
     total: int | None = None
-    data: bytearray = field(default_factory=bytearray)
+    data: bytearray = bytearray()
 
     def add(self, chunk: Upload, payloads: Sequence[bytes]) -> bytes | None:
-        """Add a chunk; return the whole file once it is complete, else None. Raise MalformedMessage for a chunk that
-        does not fit."""
+        """Add a chunk; return the whole file when it is complete, else None. Raise MalformedMessage if it is wrong."""
         if len(payloads) != 1:
             raise MalformedMessage(f"an upload of {len(payloads)} frames: expected 1")
         if chunk.total > self.limit_nbytes or chunk.total == 0:

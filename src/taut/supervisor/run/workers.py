@@ -6,9 +6,9 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from taut.core.failure_detector import Detector
 from taut.core.messages import PROTOCOL_VERSION, Gone, Hello, Member, Platform, Roster, Statistics, TensorSpec
@@ -23,8 +23,7 @@ def name_hash(connection: bytes) -> bytes:
 FOUNDER = -1  # as a donor: the worker's own initial state is the run's
 
 
-@dataclass(slots=True)
-class WorkerEntry:
+class WorkerEntry(Struct):
     """One admitted worker. It stays in the table when it is gone: ranks are never used twice."""
 
     rank: int
@@ -33,6 +32,7 @@ class WorkerEntry:
     detector: Detector
     state: WorkerState = "joining"
     donor: int | None = None  # that it was told; None: not told yet
+    initial: str = ""  # hash of the initial state that its own comes from; empty: unknown
     statistics: Statistics = field(default_factory=Statistics)
     sketch: Sequence[float] = ()
     phase: int = 0  # it has made the steps of all phases before this one
@@ -123,16 +123,16 @@ def _describe(spec: TensorSpec) -> str:
     return f"{spec.part} tensor {spec.name!r} of shape {shape} and type {spec.dtype}{layout}"
 
 
-@dataclass(slots=True)
-class WorkerTable:
+class WorkerTable(Struct):
     """All workers. ``model`` is the first admitted worker's."""
 
-    workers: dict[int, WorkerEntry] = field(default_factory=dict)
-    by_connection: dict[bytes, int] = field(default_factory=dict)
-    by_hash: dict[bytes, int] = field(default_factory=dict)  # of connections before the supervisor's restart
+    workers: dict[int, WorkerEntry] = {}
+    by_connection: dict[bytes, int] = {}
+    by_hash: dict[bytes, int] = {}  # of connections before the supervisor's restart
     model: Sequence[TensorSpec] | None = None
     version: int = 0
     view: int = 0  # number of the last election
+    share_initial: bool = True  # equal initial states need not be sent; of a resumed run they are not the run's
 
     def admit(self, connection: bytes, hello: Hello, now: float, phase: int = 0) -> WorkerEntry:
         """Give the next rank; ``phase``: the run's. All have the same model, which is kept once."""
@@ -163,17 +163,12 @@ class WorkerTable:
 
     def find(self, connection: bytes) -> WorkerEntry | None:
         rank = self.by_connection.get(connection)
-        if rank is None and self.by_hash:
-            rank = self._know_again(connection)
+        if rank is None and self.by_hash:  # it may speak for the first time since the supervisor's restart
+            rank = self.by_hash.pop(name_hash(connection), None)
+            if rank is not None:
+                self.by_connection[connection] = rank
+                self.workers[rank].connection = connection
         return None if rank is None else self.workers[rank]
-
-    def _know_again(self, connection: bytes) -> int | None:
-        """Return the rank of a worker that speaks for the first time since the supervisor's restart."""
-        rank = self.by_hash.pop(name_hash(connection), None)
-        if rank is not None:
-            self.by_connection[connection] = rank
-            self.workers[rank].connection = connection
-        return rank
 
     def find_pid(self, pid: int, host: str) -> WorkerEntry | None:
         """Return the worker of this process. Process numbers repeat between hosts, so one on ``host`` is preferred,
@@ -220,7 +215,9 @@ class WorkerTable:
         workers that may have died together with the supervisor, chosen only if there is no other.
 
         The worker with the fewest joiners is chosen, of equals the lowest rank. While no worker has the state and nothing
-        was trained, the lowest-ranked joiner is the founder and the others wait for it. Call it after every change.
+        was trained, the lowest-ranked joiner is the founder and the others wait for it; but those whose initial state is
+        the founder's, by its hash, need no donor: they are founders, too. Others take it in a chain, each from the one
+        before, which passes on what has come. Call it after every change.
         """
         joiners = [worker for worker in self.workers.values() if worker.state == "joining"]
         givers = {worker.rank for worker in self.with_state()}
@@ -228,17 +225,51 @@ class WorkerTable:
             for worker in joiners:
                 if worker.donor != FOUNDER:
                     worker.donor = None
-            if trained or not joiners or any(worker.donor == FOUNDER for worker in joiners):
+            if trained or not joiners:
                 return []
-            joiners[0].donor = FOUNDER
-            return [joiners[0]]
-        load = Counter(worker.donor for worker in joiners if worker.donor in givers)
+            first = [] if any(worker.donor == FOUNDER for worker in joiners) else [self._founder(joiners[0])]
+            return first + self._founders(joiners)
+        founders = [] if trained else self._founders(joiners)
+        same = set() if trained else {self.workers[rank].initial for rank in givers} - {""}
         able = givers - unheard or givers
+        load = Counter(worker.donor for worker in joiners if worker.donor is not None)
         told = []
         for worker in joiners:
-            # also a founder, if another worker got the state of a donor that died meanwhile
-            if worker.donor not in givers:
+            # also a founder with another state, if another worker got the state of a donor that died meanwhile
+            keeps = worker.donor in givers or (worker.donor == FOUNDER and worker.initial in same)
+            if not keeps and not (not trained and self._in_chain(worker, givers)):
                 worker.donor = min(able, key=lambda rank: (load[rank], rank))
+                worker.initial = self.workers[worker.donor].initial
                 load[worker.donor] += 1
                 told.append(worker)
-        return told
+            if not trained and worker.donor != FOUNDER:
+                able = able | {worker.rank}
+        return founders + told
+
+    def _in_chain(self, worker: WorkerEntry, givers: Set[int]) -> bool:
+        """Return whether the worker's donor, or the donor's donor and so on, has the state."""
+        seen: set[int] = set()
+        while worker.donor is not None and worker.donor in self.workers and worker.donor not in seen:
+            seen.add(worker.donor)
+            if worker.donor in givers:
+                return True
+            worker = self.workers[worker.donor]
+            if worker.state != "joining":
+                return False
+        return False
+
+    def founding(self) -> bool:
+        """Return whether a worker is about to have the initial state: its own, or one that a joiner passes on."""
+        joiners = {worker.rank: worker for worker in self.workers.values() if worker.state == "joining"}
+        return any(worker.donor == FOUNDER or worker.donor in joiners for worker in joiners.values())
+
+    def _founders(self, joiners: Sequence[WorkerEntry]) -> list[WorkerEntry]:
+        """Make founders of the joiners whose initial state, by its hash, is the one that others have."""
+        others = (worker for worker in self.workers.values() if worker.has_state or worker.donor == FOUNDER)
+        known = {worker.initial for worker in others if worker.live} - {""}
+        alike = self.share_initial and len(known) == 1
+        return [self._founder(one) for one in joiners if alike and one.donor is None and one.hello.initial in known]
+
+    def _founder(self, worker: WorkerEntry) -> WorkerEntry:
+        worker.donor, worker.initial = FOUNDER, worker.hello.initial
+        return worker

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from taut.core.messages import Statistics
 from taut.core.printable import Printable
 from taut.errors import Misuse
@@ -31,8 +33,7 @@ class DamagedRun(Misuse):
         super().__init__(f"run {path.name!r}", "a readable run", f"{path / FILE} is damaged: {why}")
 
 
-@dataclass(frozen=True, slots=True)
-class RunSummary:
+class RunSummary(Struct, frozen=True):
     """One line of ``taut runs``. ``interrupted``: its supervisor ended without an outcome."""
 
     name: str
@@ -63,8 +64,7 @@ class WorkerRecord(Printable):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StatisticRecord:
+class StatisticRecord(Struct, frozen=True):
     """A worker's statistics at ``time``."""
 
     time: float
@@ -81,8 +81,7 @@ class EventRecord(Printable):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRun:
+class StoredRun(Struct, frozen=True):
     """A run. ``outcome`` is ``taut.supervisor.view.Outcome`` as a JSON object, None before the end; ``event_rows``: the
     row number of each event."""
 
@@ -135,8 +134,7 @@ def load_run(runs_dir: Path, name: str) -> StoredRun:
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open the store of the run in ``path`` for reading. A folder without write permission needs ``immutable``: no
-    lock files are made."""
+    """Open the store of a run for reading. In a folder without write permission no lock files are made: ``immutable``."""
     address = (path / FILE).resolve().as_uri()
     database = sqlite3.connect(f"{address}?mode=ro", uri=True)
     try:
@@ -191,12 +189,9 @@ def summarised(path: Path, database: sqlite3.Connection) -> RunSummary:
         ended=ended,
         command=command,
         workers=database.execute("select count(*) from worker").fetchone()[0],
-        exit_code=outcome.get("exit_code"),
-        identical=outcome.get("identical"),
-        model=outcome.get("model"),
+        **{name: outcome.get(name) for name in ("exit_code", "identical", "model", "wall_s")},
         error=outcome.get("error", ""),
         host=host,
-        wall_s=outcome.get("wall_s"),
         total_s=outcome.get("total_s", None if ended is None else ended - started),
     )
 
@@ -222,7 +217,7 @@ def read_run(
     )
 
 
-def statistics_of(values: tuple[Any, ...]) -> Statistics:
+def statistics_of(values: Iterable[Any]) -> Statistics:
     """Return statistics from a row. Null, which also stands for "not finite", becomes the field's default."""
     return Statistics(**{name: value for name, value in zip(FIELDS, values, strict=True) if value is not None})
 

@@ -25,8 +25,7 @@ class Edges(Shape):
 
     The ranks that the edges name are positions. A member whose rank is a position has it; others take the free positions,
     lowest first. Where positions stay free, the graph is mended around them; where members are left over, each is put in
-    the middle of the busiest edge (both rules, with their proofs: repair.py). So the graph is connected for any members,
-    and depends on nothing else.
+    the middle of the busiest edge (repair.py). So the graph is connected for any members, and depends on nothing else.
 
     >>> square = Edges(((0, 1), (1, 2), (2, 3), (3, 0)))
     >>> square.wire([0, 1, 3]).neighbours(1), square.wire([0, 1, 3, 4]).neighbours(4)

@@ -140,8 +140,7 @@ def _make_room(at: Colors, u: int, v: int) -> None:
 
 
 def _fan(at: Colors, u: int, v: int) -> list[int]:
-    """Return neighbors of u, beginning with v, as many as possible: the color of u's edge to each is free at the
-    neighbor before."""
+    """Return as many neighbours of u as possible, v first: the color of u's edge to each is free at the one before."""
     fan, left = [v], dict(sorted(at[u].items()))
     while True:
         following = next((color for color in left if color not in at[fan[-1]]), None)
@@ -210,8 +209,7 @@ def _connectivity(size: int, pairs: list[list[tuple[int, int]]], share: list[flo
 
 
 def _follow(v: list[float], pairs: list[list[tuple[int, int]]], share: list[float]) -> list[float]:
-    """Return v after some power iterations of bound - L, towards the eigenvector of L = sum p_j L_j of the smallest
-    eigenvalue but 0."""
+    """Return v after power iterations of bound - L, towards the eigenvector of L of the smallest eigenvalue but 0."""
     bound = 2.0 * sum(share)  # a worker has one edge of each matching at most, so no eigenvalue is above
     for _ in range(INNER):
         new = [bound * x for x in v]
@@ -233,8 +231,7 @@ def _unit(v: list[float]) -> list[float]:
 
 
 def _project(wanted: list[float], budget: float) -> list[float]:
-    """Return the nearest p with budget/8 <= p_j <= 1 whose sum is the budget: all are lowered by the same, then
-    clipped."""
+    """Return the nearest p within the bounds whose sum is the budget: all are lowered by the same, then clipped."""
     least, target = LEAST * budget, budget * len(wanted)
     low, high = min(wanted) - 1.0, max(wanted)
     for _ in range(50):

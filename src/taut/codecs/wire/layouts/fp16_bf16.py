@@ -15,8 +15,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.parallel import run_parts
-from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_count, check_length, largest, part
+from taut.codecs.kernels import cpu
+from taut.codecs.parallel import run_chunks
+from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_length, largest, part
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -32,7 +33,6 @@ class Fp16Layout(DenseLayout):
 
     def check(self, head: Header, body: Body) -> None:
         scales, codes = self._read(head, body)
-        check_count(head, head.length)
         bits = scales.view(np.uint32)
         exponents = bits >> _EXPONENT_SHIFT
         if (bits << (32 - _EXPONENT_SHIFT)).any() or not ((exponents >= LEAST) & (exponents <= MOST)).all():
@@ -46,12 +46,10 @@ class Fp16Layout(DenseLayout):
         return largest(tops.view(np.float16).astype(np.float64) * scales)
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
-        from taut.codecs.kernels.cpu.floats import read_fp16
-
         scales, codes = self._read(head, body)
         for start in range(lo, hi, BLOCK):
             block = start // BLOCK
-            yield start, read_fp16(codes[start : start + BLOCK], BLOCK, scales[block : block + 1])
+            yield start, cpu.floats.read_fp16(codes[start : start + BLOCK], BLOCK, scales[block : block + 1])
 
     def _read(self, head: Header, body: Body) -> tuple[F32, U16]:
         blocks = -(-head.length // BLOCK)
@@ -64,7 +62,6 @@ class Bf16Layout(DenseLayout):
 
     def check(self, head: Header, body: Body) -> None:
         check_length(head, body, 2 * head.length)
-        check_count(head, head.length)
         _check_exponents(head, part(body, np.uint16, 0, head.length), 0x7F80)
 
     def reach(self, head: Header, body: Body) -> float:
@@ -81,10 +78,5 @@ class Bf16Layout(DenseLayout):
 
 def _check_exponents(head: Header, codes: U16, mask: int) -> None:
     """Raise if all bits of an exponent are set: the number is infinite or NaN."""
-
-    def some(lo: int, hi: int) -> None:
-        for start in range(lo, hi, CHUNK):
-            if ((codes[start : start + CHUNK] & mask) == mask).any():
-                raise MalformedMessage(f"a {head.kind.name} payload with a number that is not finite")
-
-    run_parts(some, 0, len(codes), CHUNK)
+    if any(run_chunks(lambda start, stop: ((codes[start:stop] & mask) == mask).any(), 0, len(codes), CHUNK)):
+        raise MalformedMessage(f"a {head.kind.name} payload with a number that is not finite")

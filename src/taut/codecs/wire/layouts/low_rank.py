@@ -17,17 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.wire.layouts.base import (
-    F32,
-    Body,
-    DenseLayout,
-    at_or_after,
-    check_count,
-    check_finite,
-    check_length,
-    largest,
-    part,
-)
+from taut.codecs.kernels import cpu
+from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, at_or_after, check_finite, check_length, largest, part
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -54,9 +45,7 @@ def product(p: Any, q: Any, out: Any) -> None:
     [[3.0, 4.0], [6.0, 8.0]]
     """
     if isinstance(out, np.ndarray):
-        from taut.codecs.kernels.cpu.kernels import outer
-
-        outer(p, q, out)
+        cpu.kernels.outer(p, q, out)
         return
     import torch
 
@@ -69,7 +58,6 @@ class LowRankLayout(DenseLayout):
     kind: ClassVar[Kind] = Kind.LOWRANK
 
     def check(self, head: Header, body: Body) -> None:
-        check_count(head, head.length)
         table, numbers = self._read(head, body)
         check_finite(numbers, "a LOWRANK payload")
         thin = table[table[:, 2] > 0]
