@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,10 +10,11 @@ from torch import nn
 
 from taut.codecs import parse, spec
 from taut.codecs.parallel import set_threads
-from taut.config import other_launcher
+from taut.core.callbacks import do_nothing
 from taut.errors import Misuse
 from taut.worker.checkpoints.state_tree import check_also
-from taut.worker.connection import connector, launched_run
+from taut.worker.connection import CONNECTOR, connector, launched_run
+from taut.worker.launched import AUTO, found_launch, told_in_a_line
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.model_checks import check_model
 from taut.worker.model.optimizers import joined
@@ -37,6 +37,7 @@ def join(
     codec: str | Mapping[str, Any] | Codec | Compressor | None = None,
     seed: int = 0,
     also: Mapping[str, Any] | None = None,
+    launcher: str | None = AUTO,
 ) -> TorchWorker:
     """Join the run that this process was started for, or be a run of one.
 
@@ -53,6 +54,9 @@ def join(
     ``codec``: how updates are written down (``"topk:density=0.001"``, ``taut.codecs.TopK(0.001)``), unless the launcher
     says otherwise (``--codec``). ``seed``: of the order of the samples in a run of one; a cluster's comes from its
     launcher. All other settings are the launcher's.
+
+    ``launcher``: what started this process. ``"auto"`` finds out: ``taut run`` and ``taut worker``, or ``torchrun``,
+    ``srun`` and ``mpirun``, whose processes become workers of one run; None: each process is a run of its own.
 
     >>> import torch, taut
     >>> model = torch.nn.Linear(2, 1)
@@ -77,24 +81,19 @@ def join(
     written = None if codec is None else spec(parse(codec))  # misuse is told before anything starts
     check_also(also or {})
     validation = Validation(validate, better, recalibrate)
-    run = launched_run()
-    check_first(run)
-    link, session = connector(), None
-    if link is None:
-        _refuse_other_launcher()
-    else:
-        set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
-        session = WorkerSession(link, FlatParams(model, trained), written, validation)
-    worker = TorchWorker(model, trainer, session, seed, validation, also)
-    note_joined(worker, run)
+    launched = found_launch(launcher) if CONNECTOR.get() is None else None
+    with told_in_a_line(launched):
+        if launched is not None:
+            launched.enter()
+        run = launched_run()
+        check_first(run)
+        link, session = connector(), None
+        if link is not None:
+            link.when_joined = launched.joined if launched is not None else do_nothing
+            set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
+            session = WorkerSession(link, FlatParams(model, trained), written, validation)
+        worker = TorchWorker(model, trainer, session, seed, validation, also)
+        note_joined(worker, run)
+    if launched is not None:
+        launched.started()
     return worker
-
-
-def _refuse_other_launcher() -> None:
-    """End a process that torchrun, srun or mpirun started as one of several: each would be a run of one.
-
-    The script's own process has nobody to turn ``Misuse`` into a line and an exit code, so that is done here."""
-    error = other_launcher()
-    if error is not None:
-        sys.stderr.write(f"error: {error}\n")
-        raise SystemExit(error.exit_code) from error
