@@ -2,6 +2,7 @@
 # make test     the environment, then the tests, but for the few that are marked long
 # make test-all all tests, with all examples of every law: before a release
 # make test-slurm, test-mpi  the tests that need Debian's Slurm or Open MPI (as root, it installs them)
+# make test-lan, test-kubernetes  the tests of discovery in a LAN, and of deploy/kubernetes against the schemas
 # make lint     format, lint and types
 # make check    make lint, import direction and the tests of make test
 # make docs     the docs site in build/site, with an API reference; a broken link is an error
@@ -29,7 +30,7 @@ QUICK  := -m "not long"
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all test-slurm test-mpi docs hunt soak lint check bench fuzz clean
+.PHONY: help train test test-all test-slurm test-mpi test-lan test-kubernetes docs hunt soak lint check bench fuzz clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -79,6 +80,24 @@ test-mpi: .venv-mpi/.taut-mpi
 	.venv-mpi/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[dev,mpi]'
 	@touch $@
 
+test-lan: .venv-lan/.taut-lan
+	.venv-lan/bin/python -m pytest tests/extras/lan $(ARGS)
+
+.venv-lan/.taut-lan: $(WHAT)
+	$(PYTHON) -m venv .venv-lan
+	.venv-lan/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt torch==2.13.0
+	.venv-lan/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[dev,lan]'
+	@touch $@
+
+test-kubernetes: .venv-kubernetes/.taut-kubernetes
+	.venv-kubernetes/bin/python -m pytest tests/extras/kubernetes $(ARGS)
+
+.venv-kubernetes/.taut-kubernetes: $(WHAT)
+	$(PYTHON) -m venv .venv-kubernetes
+	.venv-kubernetes/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt \
+	  kubernetes-validate pyyaml pytest pytest-timeout
+	@touch $@
+
 docs: $(VENV)/.taut-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
@@ -103,5 +122,5 @@ fuzz: $(VENV)/.taut-dev
 	$(BIN)/python bench/fuzz.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) .venv-mpi build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis taut-runs
+	rm -rf $(VENV) .venv-mpi .venv-lan .venv-kubernetes build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis taut-runs
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

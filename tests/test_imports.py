@@ -14,7 +14,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 HEIGHT = {
     "__main__": 4,
     "ray": 4,
-    **dict.fromkeys(("cli", "engines", "testing", "comparison", "adviser", "dashboard"), 3),
+    **dict.fromkeys(("cli", "engines", "testing", "comparison", "adviser", "dashboard", "discovery"), 3),
     **dict.fromkeys(("worker", "supervisor", "optim", "simulator"), 2),
     **dict.fromkeys(("strategies", "codecs", "topologies", "collectives", "transport", "config"), 1),
     **dict.fromkeys(("core", "errors", "specs", "quantities", "early_sigint", "plugins"), 0),
@@ -25,6 +25,8 @@ SIDEWAYS = {
     ("cli", "comparison"),
     ("cli", "adviser"),
     ("cli", "dashboard"),
+    ("cli", "discovery"),
+    ("discovery", "engines"),
     ("adviser", "comparison"),
     ("comparison", "engines"),
     ("adviser", "engines"),

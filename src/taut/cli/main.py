@@ -16,6 +16,7 @@ import typer
 from taut import __version__
 from taut.cli.commands.codecs import CodecsCommand
 from taut.cli.commands.dashboard import WithDashboard
+from taut.cli.discovery import SupervisorCommand
 from taut.cli.examples import examples
 from taut.cli.options import PASS_ON
 from taut.early_sigint import INTERRUPTED
@@ -35,7 +36,7 @@ COMMANDS = (  # in the order of the help; each is a function in a module of its 
     "run resume demo supervisor worker slurm dashboard drain token runs show strategies "
     "simulate compare probe advise topology codecs "
 )
-PARSERS = {"run": WithDashboard, "resume": WithDashboard, "supervisor": WithDashboard, "codecs": CodecsCommand}
+PARSERS = {"run": WithDashboard, "resume": WithDashboard, "supervisor": SupervisorCommand, "codecs": CodecsCommand}
 
 for _name in COMMANDS.split():
     _command = getattr(import_module(f"taut.cli.commands.{_name}"), _name)

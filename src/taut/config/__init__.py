@@ -8,7 +8,16 @@ given with ``--config``), the default. docs/cli.md lists the settings, with thei
 from __future__ import annotations
 
 from taut.config.checks import read_graph
-from taut.config.environment import WorkerEnvironment, chosen_launcher, cores, costs_file, joining, worker_environment
+from taut.config.environment import (
+    WorkerEnvironment,
+    chosen_launcher,
+    cores,
+    costs_file,
+    discovery_environment,
+    found,
+    joining,
+    worker_environment,
+)
 from taut.config.settings import AGREED, FIELDS, PATIENCE_S, Settings, resolve
 
 __all__ = [
@@ -20,6 +29,8 @@ __all__ = [
     "chosen_launcher",
     "cores",
     "costs_file",
+    "discovery_environment",
+    "found",
     "joining",
     "read_graph",
     "resolve",

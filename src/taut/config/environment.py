@@ -69,13 +69,40 @@ def joining(address: str, token_file: str | None, environ: Mapping[str, str] | N
             "the run's token",
             "give --token-file with a copy of the file that `taut supervisor` names, or set TAUT_TOKEN",
         )
+    return found(address, known.get("TAUT_TOKEN"), known.get("TAUT_TOKEN_FILE"), environ)
+
+
+def found(
+    address: str, token: str | None, token_file: str | None = None, environ: Mapping[str, str] | None = None
+) -> WorkerEnvironment:
+    """Return the environment of a worker that has found ``address`` and its token."""
+    environ = os.environ if environ is None else environ
     return WorkerEnvironment(
         supervisor=address,
-        token=known.get("TAUT_TOKEN"),
-        token_file=known.get("TAUT_TOKEN_FILE"),
+        token=token,
+        token_file=token_file,
         bind=environ.get("TAUT_BIND") or "",
         advertise=environ.get("TAUT_ADVERTISE") or None,
     )
+
+
+@dataclass(frozen=True)
+class DiscoveryEnvironment:
+    """How a worker that was given no address finds its supervisor: at an address, in a folder, by a pairing code."""
+
+    supervisor: str | None = None
+    rendezvous: str | None = None
+    code: str | None = field(default=None, repr=False)
+
+
+def discovery_environment(environ: Mapping[str, str] | None = None) -> DiscoveryEnvironment:
+    """Return ``TAUT_SUPERVISOR``, ``TAUT_RENDEZVOUS`` and ``TAUT_CODE``; None for each that is not set.
+
+    >>> discovery_environment({"TAUT_RENDEZVOUS": "/shared"}).rendezvous
+    '/shared'
+    """
+    environ = os.environ if environ is None else environ
+    return DiscoveryEnvironment(*(environ.get(f"TAUT_{name}") or None for name in ("SUPERVISOR", "RENDEZVOUS", "CODE")))
 
 
 def worker_environment(environ: Mapping[str, str] | None = None) -> WorkerEnvironment | None:

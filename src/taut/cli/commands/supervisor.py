@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from taut.cli.commands.dashboard import opened, shown
+from taut.cli.discovery import announced, check_announce
 from taut.cli.launch import conduct, say_how_to_join
-from taut.cli.options import Given, Json, Quiet, complete_run, run_flag, with_flags
+from taut.cli.options import Given, Json, Quiet, complete_run, network_flag, run_flag, with_flags
 from taut.cli.output.console import notes, set_up_log
 from taut.cli.output.display import Display
 from taut.cli.run_end import report_end
@@ -45,6 +46,12 @@ def supervisor(
     force: Annotated[
         bool, run_flag("--force", help="With --recover: take over also from a supervisor that is well.")
     ] = False,
+    announce: Annotated[
+        str | None,
+        network_flag(
+            metavar="[DIR]", help="Let workers find it: in a folder that they see, else (taut[lan]) in the local network."
+        ),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -57,6 +64,7 @@ def supervisor(
     workers are told where the supervisor is now.
     """
     display = Display(notes(), quiet=quiet or as_json)
+    check_announce(announce)
     if recover is not None or standby is not None:
         settings = given.settings()
         _check_alone(given.flags, recover, standby)
@@ -79,7 +87,7 @@ def supervisor(
     service.start()
     say_how_to_join(service, display)
     folder = Path(settings.runs_dir) / service.run_dir.name
-    with shown(listening, service, folder, display):
+    with announced(service, announce, settings.bind, display), shown(listening, service, folder, display):
         ended = conduct(service, None, display)
     report_end(ended, folder, service.settings, display, as_json=as_json, quiet=quiet)
 

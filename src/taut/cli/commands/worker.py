@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from taut.cli.discovery import Wanted, find
 from taut.cli.launch import script_of
 from taut.cli.options import Given, Module, Script, ScriptArgs, network_flag, output_flag, with_flags
 from taut.cli.output.console import notes
-from taut.config import WorkerEnvironment, joining
+from taut.config import WorkerEnvironment, discovery_environment, found, joining
 from taut.engines.devices import device_variables
 from taut.engines.local import become, devices_of
 from taut.errors import Misuse, SupervisorLost
@@ -26,12 +28,15 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def worker(
     *,
     script: Script,
-    join: Annotated[str, network_flag(help="The supervisor's address, as it says.", show_default=False)],
+    join: Annotated[
+        str | None, network_flag(help="The supervisor's address, as it says; without it, it is found: see above.")
+    ] = None,
     args: ScriptArgs = None,
     module: Module = False,
     token_file: Annotated[
         Path | None, network_flag(help="A copy of the supervisor's token file; else TAUT_TOKEN.")
     ] = None,
+    wanted: Wanted,
     given: Given,
     quiet: Annotated[bool, output_flag("--quiet", "-q", help="Print only what SCRIPT prints, and errors.")] = False,
 ) -> None:
@@ -39,12 +44,16 @@ def worker(
 
     The token comes from --token-file, or from the environment (TAUT_TOKEN, TAUT_TOKEN_FILE): never write it
     into a command line, where every user of the machine can read it.
+
+    Without --join the supervisor is found: in the folder --rendezvous, at TAUT_SUPERVISOR, in the folder
+    TAUT_RENDEZVOUS, or in the local network, with the code that `taut supervisor --announce` shows.
     """
     script = script_of(script, module)
     (device,) = devices_of(1, given.settings().devices)
-    address = check_address(join)
-    told = joining(address, str(token_file) if token_file is not None else None)
+    console = notes()
+    told = told_by(join, token_file, wanted, given.flags["bind"], console)
     check_token(told)
+    address = told.supervisor
     environment = WorkerEnvironment(
         supervisor=address,
         token=told.token,
@@ -53,12 +62,29 @@ def worker(
         advertise=given.flags["advertise"] or told.advertise,
         announces=not quiet,
     )
-    console = notes()
     if not quiet:
         console.print(f"joining the run at {address}", style="dim")
     if address.startswith("tcp://"):
         await_supervisor(address, console)
     become(script, args or [], environment.variables() | device_variables(0, device))
+
+
+def told_by(
+    join: str | None, token_file: Path | None, wanted: Wanted, bind: str | None, console: Console
+) -> WorkerEnvironment:
+    """Return the address and the token: as given, from the environment, or as found."""
+    known, file = discovery_environment(), str(token_file) if token_file is not None else None
+    if join is not None or (known.supervisor is not None and not wanted.given()):
+        if wanted.given():
+            raise Misuse(f"--join and {' and '.join(wanted.given())}", "one of them", "--join says where the run is")
+        return joining(check_address(join or known.supervisor or ""), file)
+    if file is not None:
+        raise Misuse("--token-file without --join", "an address beside it", "a supervisor that is found gives its token")
+    sought = wanted if wanted.rendezvous or wanted.code else replace(wanted, rendezvous=known.rendezvous, code=None)
+    if sought.rendezvous is None and sought.code is None:
+        sought = replace(sought, code=known.code)
+    offer = find(sought, bind, unanswered, console)
+    return found(check_address(offer.address), offer.token)
 
 
 def await_supervisor(address: str, console: Console) -> None:

@@ -41,7 +41,7 @@ def decode(data: bytes) -> Offer:
         raise MalformedOffer(f"{len(data)} bytes, more than {MESSAGE_NBYTES}")
     try:
         return msgspec.json.decode(data, type=Offer)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedOffer(str(error)) from None
 
 
