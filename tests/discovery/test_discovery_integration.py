@@ -61,6 +61,7 @@ def test_they_find_each_other_in_a_folder(tmp_path: Path) -> None:
     assert token not in said(tmp_path) + done.stderr + done.stdout
 
 
+@pytest.mark.long  # the choice itself is tested below
 def test_an_address_in_the_environment_is_enough(tmp_path: Path) -> None:
     with supervisor(tmp_path) as process:
         until_s = time.monotonic() + LIMIT_S

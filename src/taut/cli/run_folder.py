@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from taut.supervisor.prepare import Origin
     from taut.supervisor.service import Supervisor
     from taut.supervisor.storage.store_reader import StoredRun
+    from taut.transport.keys import RunKeys
 
 
 _MANNERS = """
@@ -69,13 +70,15 @@ def new_run_folder(
         raise Misuse(f"--runs-dir {runs_dir} ({error.strerror})", "a folder that this user may write to") from None
 
 
-def new_supervisor(settings: Settings, command: str, launch: Launch | None = None) -> Supervisor:
+def new_supervisor(
+    settings: Settings, command: str, launch: Launch | None = None, keys: RunKeys | None = None
+) -> Supervisor:
     """Make a new run, and return its supervisor, not started. Nothing is left where that fails."""
     from taut.supervisor.prepare import Origin
 
     folder = new_run_folder(settings.runs_dir, settings.name)
     try:
-        return supervisor_in(folder, settings, Origin(command, launch))
+        return supervisor_in(folder, settings, Origin(command, launch, keys=keys))
     except BaseException:  # Ctrl-C, too
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -39,13 +39,14 @@ class Listen(Struct, frozen=True):
 class Origin(Struct, frozen=True):
     """How a supervisor came about. ``command``: the command line; ``launch``: how workers are started, for a later
     resume; ``resume``: the checkpoint that the run goes on from; ``previous``: the run of the supervisor that died;
-    ``lock``: of the run's folder, if it is taken already."""
+    ``lock``: of the run's folder, if it is taken already; ``keys``: the run's, if they were made before."""
 
     command: str = ""
     launch: Launch | None = None
     resume: Found | None = None
     previous: PreviousRun | None = None
     lock: RunLock | None = None
+    keys: RunKeys | None = None
 
 
 def held(run_dir: Path, origin: Origin) -> RunLock:

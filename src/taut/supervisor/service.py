@@ -50,7 +50,7 @@ class Supervisor:
     ) -> None:
         self.run_dir, self.settings = Path(run_dir).absolute(), settings  # the working folder may change later
         plan = plan_of(told(settings, self.run_dir / FOLDER, origin.resume), run, workers, seed)
-        keys = RunKeys.generate() if origin.previous is None else origin.previous.keys
+        keys = origin.previous.keys if origin.previous is not None else origin.keys or RunKeys.generate()
         transport: TransportFactory = TRANSPORTS.find(listen.transport)()
         self.token, self.token_file = keys.token, self.run_dir / TOKEN_FILE
         with ExitStack() as undo:

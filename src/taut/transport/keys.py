@@ -212,6 +212,16 @@ def write_token_file(path: str | Path, token: str) -> None:
         raise StorageFailed(f"the token file {path} could not be written: {error.strerror}") from error
 
 
+def read_keys_file(path: str | Path) -> RunKeys:
+    """Return the keys of a run in ``path``, as ``RunKeys.text`` writes them. Raise ``Misuse`` where there are none."""
+    try:
+        return RunKeys.parse(Path(path).read_text(encoding="ascii"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        remedy = "`taut token keys DIR` makes one"
+        raise Misuse(f"keys file {path} ({reason})", "a readable file that holds a run's keys", remedy) from None
+
+
 def read_token_file(path: str | Path) -> str:
     """Return the token in ``path``, as text; it is checked by ``Token.parse``."""
     try:

@@ -19,6 +19,7 @@ from taut.cli.run_end import report_end
 from taut.cli.run_folder import find_run, new_supervisor
 from taut.config import AGREED, Settings
 from taut.errors import Misuse, Superseded
+from taut.transport.keys import read_keys_file
 
 if TYPE_CHECKING:
     from taut.supervisor.service import Supervisor
@@ -52,6 +53,10 @@ def supervisor(
             metavar="[DIR]", help="Let workers find it: in a folder that they see, else (taut[lan]) in the local network."
         ),
     ] = None,
+    keys: Annotated[
+        Path | None,
+        network_flag(metavar="FILE", help="The run's keys, made before by `taut token keys`; default: new ones."),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -67,7 +72,7 @@ def supervisor(
     check_announce(announce)
     if recover is not None or standby is not None:
         settings = given.settings()
-        _check_alone(given.flags, recover, standby)
+        _check_alone({**given.flags, "keys": keys}, recover, standby)
         set_up_log(settings.log)
         if recover is not None and not force:
             check_silent(settings.runs_dir, recover)
@@ -81,8 +86,9 @@ def supervisor(
             raise Misuse("--force", "--recover RUN beside it", "leave it out")
         settings = given.settings(bind=EVERYWHERE).fitted()
         set_up_log(settings.log)
+        made = read_keys_file(keys) if keys is not None else None
         listening = opened(settings)
-        service = new_supervisor(settings, shlex.join(sys.argv))
+        service = new_supervisor(settings, shlex.join(sys.argv), keys=made)
         display.note(settings.describe(), "dim")
     service.start()
     say_how_to_join(service, display)
@@ -97,7 +103,7 @@ def _check_alone(flags: Mapping[str, object], recover: str | None, standby: str 
     if recover is not None and standby is not None:
         raise Misuse("--recover and --standby", "one of them")
     flag = "--recover" if recover is not None else "--standby"
-    for key in ("workers", *AGREED, "name"):
+    for key in ("workers", *AGREED, "name", "keys"):
         if flags[key] is not None:
             raise Misuse(f"--{key} beside {flag}", f"{flag} alone: the run has its settings", f"drop --{key}")
 

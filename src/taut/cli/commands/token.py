@@ -61,6 +61,28 @@ def new(
     notes().print(f"on another machine: {join}", markup=False, soft_wrap=True)
 
 
+@token.command("keys", epilog=examples("token keys"))
+def keys(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them; it is made if it is not there.")],
+) -> None:
+    """Make the keys of a run that does not exist yet: DIR/keys is for `taut supervisor --keys`, DIR/token for workers.
+
+    For places where both get their files before they start, such as a Secret of Kubernetes. Only you can read the files.
+    """
+    from taut.errors import Misuse
+    from taut.supervisor.prepare import TOKEN_FILE, write_keys
+    from taut.supervisor.storage.previous_run import KEYS_FILE
+    from taut.transport.keys import RunKeys
+
+    for name in (KEYS_FILE, TOKEN_FILE):
+        if (folder / name).exists():
+            raise Misuse(f"{folder / name}", "a folder without keys", "keys are not overwritten: name another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_keys(folder, RunKeys.generate())
+    text = f"wrote {folder / KEYS_FILE} and {folder / TOKEN_FILE} (whoever has the latter may join)"
+    notes().print(text, markup=False, soft_wrap=True)
+
+
 @token.command("list", epilog=examples("token list"))
 @with_flags("runs_dir config")
 def list_(run: RunName, given: Given, as_json: Json = False) -> None:
