@@ -1,6 +1,7 @@
 # make train    the environment, then the main job: `taut demo`
 # make test     the environment, then the tests, but for the few that are marked long
 # make test-all all tests: before a release
+# make test-ray the tests that need Ray, in an environment of their own, .venv-ray
 # make check    format, lint, types, import direction and the tests of make test
 # make docs     the docs site in build/site, with an API reference; a broken link is an error
 # make hunt     the tests' laws on new random examples; what fails is printed with its example
@@ -27,7 +28,7 @@ QUICK  := -m "not long"
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all docs hunt soak check bench fuzz clean
+.PHONY: help train test test-all test-ray docs hunt soak check bench fuzz clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -62,6 +63,15 @@ test: $(VENV)/.taut-dev
 test-all: $(VENV)/.taut-dev
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
+test-ray: .venv-ray/.taut-ray
+	.venv-ray/bin/python -m pytest tests/extras/ray $(ARGS)
+
+.venv-ray/.taut-ray: $(WHAT)
+	$(PYTHON) -m venv .venv-ray
+	.venv-ray/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt torch==2.13.0
+	.venv-ray/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[dev,ray]'
+	@touch $@
+
 docs: $(VENV)/.taut-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
@@ -84,5 +94,5 @@ fuzz: $(VENV)/.taut-dev
 	$(BIN)/python bench/fuzz.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis taut-runs
+	rm -rf $(VENV) .venv-ray build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis taut-runs
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,9 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 from commands import JOB, PATIENCE_S, Command
-from conftest import add_node
 from ray.cluster_utils import Cluster
 
+from conftest import add_node
 from taut.supervisor.storage.store_reader import load_run
 
 
