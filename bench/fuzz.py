@@ -22,6 +22,8 @@ from pathlib import Path
 
 from report import Row, arguments, report, row
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "shared"))  # the fuzzers, which the tests use too
+
 PORTIONS = {"payloads": 50_000, "frames": 50_000, "handlers": 10_000, "peers": 10_000}  # inputs of one seed
 TOTALS = {"payloads": 5_000_000, "frames": 5_000_000, "handlers": 1_000_000, "peers": 1_000_000}
 SEEDS = {"payloads": 1 << 20, "frames": 1 << 21, "handlers": 1 << 22, "peers": 1 << 23}  # where the seeds of each begin
@@ -31,22 +33,23 @@ def portion(what: str, seed: int, count: int) -> tuple[int, int, str]:
     """Refused, taken, and what went wrong."""
     try:
         if what == "payloads":
+            from fuzzers.payload_samples import SIZE, payload_samples
+
             from taut.testing import fuzz_payloads
-            from taut.testing.fuzz.payload_samples import SIZE, payload_samples
 
             fuzzed = fuzz_payloads(payload_samples(), SIZE, count, seed)
             return fuzzed.refused, fuzzed.taken, ""
         if what == "handlers":
-            from taut.testing.fuzz.handler_fuzz import fuzz_handlers
+            from fuzzers.handler_fuzz import fuzz_handlers
 
             return 0, fuzz_handlers(count, seed).kinds.total(), ""
         if what == "peers":
-            from taut.testing.fuzz.peer_fuzz import fuzz_peers
+            from fuzzers.peer_fuzz import fuzz_peers
 
             lies = fuzz_peers(count, seed)
             return lies.refused, lies.taken, ""
-        from taut.testing.fuzz.frame_fuzz import fuzz_frames
-        from taut.testing.fuzz.message_samples import message_samples
+        from fuzzers.frame_fuzz import fuzz_frames
+        from fuzzers.message_samples import message_samples
 
         decoded = fuzz_frames(message_samples(), count, seed)
         return decoded.refused, decoded.taken, ""
@@ -94,7 +97,6 @@ def main(args: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    sys.path.insert(0, str(Path(__file__).parent))
     parser = arguments(__doc__ or "")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--replay", help="payloads:SEED, frames:SEED, handlers:SEED or peers:SEED, of a failure")

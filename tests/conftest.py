@@ -6,6 +6,7 @@ import glob
 import os
 import sys
 
+import examples
 import hypothesis
 import pytest
 
@@ -23,6 +24,11 @@ hypothesis.settings.register_profile("hunt", deadline=None, max_examples=300)
 hypothesis.settings.load_profile("taut")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """`make test` tries fewer examples of laws whose single example is dear."""
+    examples.QUICK = config.option.markexpr == "not long"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests with processes come first: they take long and wait, and the others fill the time that is left."""
     items.sort(key=lambda item: (item.path.parent.name != "integration", "_integration" not in item.path.name))
@@ -30,6 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Real workers come from zygotes that share their imports."""
+    gc.freeze()  # what was imported stays
     gc.enable()
     if sys.platform == "linux" and "taut.testing.cluster" in sys.modules:
         from forked_zygotes import ForkedEngine

@@ -184,7 +184,7 @@ def message(tree: Tree) -> None:
     base = (tree.folder / "src/taut/core/messages/base.py").read_text(encoding="utf-8")
     version = int(re.findall(r"^PROTOCOL_VERSION = (\d+)", base, re.MULTILINE)[0])
     tree.replace("src/taut/core/messages/base.py", f"_VERSION = {version}\n", f"_VERSION = {version + 1}\n")
-    tree.replace("src/taut/testing/fuzz/message_samples.py", "\n)\n", "\n    m.Aside(7),\n)\n")
+    tree.replace("tests/shared/fuzzers/message_samples.py", "\n)\n", "\n    m.Aside(7),\n)\n")
     handlers = "src/taut/supervisor/run/handlers.py"
     tree.insert(handlers, r"^        match message:$", "            case msg.Aside():\n                pass")
     digest = tree.run("-c", f"{WIRE}; print(t.digest(t.KINDS))").strip()
@@ -207,8 +207,7 @@ def greet() -> None:
     typer.echo("hello")
 ''',
     )
-    tree.insert("src/taut/cli/main.py", r"^    drain,$", "    greet,")
-    tree.insert("src/taut/cli/main.py", r'^_add\("drain"', '_add("greet", greet.greet)')
+    tree.insert("src/taut/cli/main.py", r'^    "run resume demo', '    "greet "')
     tree.insert("src/taut/cli/examples.py", r'^    "drain": ', '    "greet": ("taut greet",),')
     tree.insert("docs/cli.md", r"^\| `taut drain RUN`", "| `taut greet` | say hello |")
 

@@ -6,6 +6,7 @@ import doctest
 import importlib
 import pkgutil
 
+import fuzzers
 import pytest
 
 import taut
@@ -14,8 +15,12 @@ SCRIPTS = "taut.cli.jobs."  # these are run as programs, and train when imported
 
 
 def modules() -> list[str]:
-    found = pkgutil.walk_packages(taut.__path__, "taut.", onerror=lambda name: None)
-    return [each.name for each in found if not each.name.startswith(SCRIPTS)]
+    found = [
+        each.name
+        for package in (taut, fuzzers)
+        for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}.", onerror=lambda name: None)
+    ]
+    return [name for name in found if not name.startswith(SCRIPTS)]
 
 
 def examples(module: str) -> list[doctest.DocTest]:

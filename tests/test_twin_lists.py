@@ -26,7 +26,6 @@ MANY = 3
 # What is no statement about the registry: a choice of examples, which need not follow when a name is added.
 EXAMPLES: Mapping[str, str] = {
     "plugins.py": "the registry itself",
-    "testing/fuzz/handler_fuzz.py": "three kinds of runs: with updates, with a majority, with a finish that averages",
     "testing/soak/cases.py": "the soak's seeds draw from these topologies, and must keep their meaning",
 }
 

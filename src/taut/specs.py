@@ -235,6 +235,21 @@ def check_whole(record: Any, name: str, least: int, remedy: str = "") -> None:
         raise Misuse(f"{record.name}: {name}={value}", f"a whole number of at least {least}", remedy)
 
 
+def check_choice(record: Any, name: str, known: Collection[str], remedy: str = "") -> None:
+    """Raise ``Misuse`` unless the setting is one of the ``known`` words."""
+    value = getattr(record, name)
+    if value not in known:
+        raise Misuse(f"{record.name}: {name}={value}", f"one of {', '.join(known)}", did_you_mean(value, known, remedy))
+
+
+def check_from_zero(record: Any, name: str, below: float = 1.0, remedy: str = "") -> None:
+    """Raise ``Misuse`` unless ``0 <= value < below``."""
+    value = getattr(record, name)
+    if not isinstance(value, int | float) or not 0.0 <= value < below:
+        bounds = "of at least 0" if below == math.inf else f"from 0 up to, not including, {below:g}"
+        raise Misuse(f"{record.name}: {name}={value}", f"a number {bounds}", remedy)
+
+
 def check_share(record: Any, name: str, low: float = 0.0, high: float = 1.0) -> None:
     """Raise ``Misuse`` unless ``low < value <= high``."""
     value = getattr(record, name)

@@ -6,12 +6,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 import typer
+from forked_zygotes import taut_command
 from probes import probe as made_up
 from typer.testing import CliRunner
 
@@ -65,14 +65,12 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("TAUT_")} | {"OMP_NUM_THREADS": "1"}
 
 
-def command(folder: Path, *words: object) -> list[str]:
-    main = folder / "main.py"
-    main.write_text(textwrap.dedent(MAIN))
-    return [sys.executable, str(main), *map(str, words)]
+def command(*words: object) -> list[str]:
+    return [*taut_command(textwrap.dedent(MAIN)), *map(str, words)]
 
 
 def taut(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    words = tuple(command(folder, *words))
+    words = tuple(command(*words))
     given = {"cwd": folder, "env": environment(), "timeout": PATIENCE_S}
     return subprocess.run(words, check=False, capture_output=True, text=True, **given)  # type: ignore[call-overload]
 
@@ -98,7 +96,7 @@ def test_a_probe_of_two_workers_here(tmp_path: Path, train: Path) -> None:
 
 def test_a_probe_between_machines(tmp_path: Path, train: Path) -> None:
     """The workers join as they would from elsewhere; one of them is out of data early."""
-    there = command(tmp_path, "probe", "--listen", "--workers", 2, "--bind", "127.0.0.1", "--steps", 10, "--json")
+    there = command("probe", "--listen", "--workers", 2, "--bind", "127.0.0.1", "--steps", 10, "--json")
     supervisor = subprocess.Popen(
         there, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -110,7 +108,7 @@ def test_a_probe_between_machines(tmp_path: Path, train: Path) -> None:
             line = supervisor.stderr.readline()
             assert line, said
             said += line
-        join = [sys.executable, "-m", "taut.cli.main", "worker", "--join", match[1], "--token-file", match[2], str(train)]
+        join = [*taut_command(), "worker", "--join", match[1], "--token-file", match[2], str(train)]
         workers = [subprocess.Popen([*join, "3"], cwd=tmp_path, env=environment()) for _ in range(2)]
         out, err = supervisor.communicate(timeout=PATIENCE_S)
         assert supervisor.returncode == 0, err

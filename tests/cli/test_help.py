@@ -15,7 +15,7 @@ import typer
 from taut import __version__
 from taut.cli.examples import EXAMPLES
 from taut.cli.main import app, main
-from taut.supervisor.storage.store_reader import StoreWriter
+from taut.supervisor.storage.store_writer import StoreWriter
 
 ROOT: Any = typer.main.get_command(app)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import random
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from taut.cli.run_folder import new_run_folder, new_supervisor
+from taut.cli.run_folder import new_run_folder, new_supervisor, run_name
 from taut.config import resolve
 from taut.errors import Misuse, StorageFailed
 from taut.supervisor import service
@@ -38,3 +40,12 @@ def test_ctrl_c_while_it_is_made_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(KeyboardInterrupt):
         new_supervisor(resolve({"runs_dir": str(tmp_path)}).fitted(), "taut run")
     assert os.listdir(tmp_path) == []
+
+
+def test_names_sort_by_time_and_are_nobody_elses(tmp_path: Path) -> None:
+    now = datetime(2026, 11, 15, 3, 18, 22)
+    paths = [new_run_folder(str(tmp_path), None, now, random.Random(1)) for _ in range(3)]
+    assert len(set(paths)) == 3
+    assert paths[0].name == run_name(now, random.Random(1))
+    assert paths[0].name < run_name(now.replace(second=23), random.Random(0))
+    assert len(paths[0].name.split("-")) == 4

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taut.cli.main import main
-from taut.supervisor.storage.store_reader import StoreWriter
+from taut.supervisor.storage.store_writer import StoreWriter
 
 
 def test_no_event_of_a_resumed_run_has_a_time_below_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,7 +92,7 @@ def test_only_what_pays_is_cut():
     assert [start for start, _ in parts[1:]] == [stop for _, stop in parts[:-1]]
     with pytest.raises(Misuse, match="-1 threads"):
         parallel.set_threads(-1)
-    assert parallel.get_threads() == 4
+    assert parallel._threads.threads == 4
 
 
 def test_an_error_in_one_part_is_told():

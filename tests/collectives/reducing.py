@@ -59,28 +59,14 @@ def programs(schedule: Schedule, p: int, length: int) -> list[Program]:
     return [schedule.program(p, place, length) for place in range(p)]
 
 
-def buffers(schedule: Schedule, parts: np.ndarray) -> list[np.ndarray]:
-    """Each place's buffer for its row of ``parts``."""
-    p, length = parts.shape
-    if schedule.sums:
-        return [part.copy() for part in parts]
-    made = []
-    for place, part in enumerate(parts):
-        slots = np.full((p, length), np.nan, np.float32)
-        slots[place] = part
-        made.append(slots.reshape(-1))
-    return made
-
-
-def results(schedule: Schedule, cluster: Cluster, p: int) -> list[np.ndarray]:
+def results(cluster: Cluster) -> list[np.ndarray]:
     """Each place's sum."""
-    found = [machine.buffer for machine in cluster.machines]
-    return found if schedule.sums else [buffer.reshape(p, -1).sum(axis=0) for buffer in found]
+    return [machine.buffer for machine in cluster.machines]
 
 
 def cluster_of(schedule: Schedule, parts: np.ndarray, segment_elements: int = 1 << 18) -> Cluster:
-    made = zip(programs(schedule, *parts.shape), buffers(schedule, parts), strict=True)
-    return Cluster([Reduction(program, buffer, segment_elements) for program, buffer in made])
+    made = zip(programs(schedule, *parts.shape), parts, strict=True)
+    return Cluster([Reduction(program, part.copy(), segment_elements) for program, part in made])
 
 
 def longest_path(of: list[Program]) -> int:

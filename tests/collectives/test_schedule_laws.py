@@ -9,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reducing import longest_path, programs
 
-from taut.collectives import REGISTRY, Gather, HalvingDoubling, Ring, Torus, Tree, best, named
+from taut.collectives import REGISTRY, HalvingDoubling, Ring, Torus, named
 from taut.errors import Misuse
 
 groups = st.integers(1, 17)
 lengths = st.one_of(st.integers(0, 40), st.integers(0, 3000))
 schedules = st.sampled_from([*REGISTRY.values(), Torus(rows=1)])
-SUMMING = [each for each in REGISTRY.values() if each.sums]
 
 
 @settings(max_examples=150, deadline=None)
@@ -23,7 +22,7 @@ SUMMING = [each for each in REGISTRY.values() if each.sums]
 def test_every_send_is_received_and_nothing_else_is(schedule, p, length):
     sent, received = [], []
     for place, program in enumerate(programs(schedule, p, length)):
-        assert program.length == schedule.buffer_length(p, length)
+        assert program.length == length
         for number, (sends, receives) in enumerate(program.rounds):
             assert {each.round for each in (*sends, *receives)} <= {number}
             assert all(0 <= each.lo < each.hi <= program.length for each in (*sends, *receives))
@@ -54,7 +53,7 @@ def test_rounds_and_messages_are_those_of_the_formula(schedule, p):
     made = programs(schedule, p, 1000)
     assert {len(program.rounds) for program in made} == {schedule.rounds(p)}
     per_round = max((len(part) for program in made for both in program.rounds for part in both), default=0)
-    assert per_round == (min(p - 1, 1) if schedule.sums else p - 1)  # one at a time, except where all is sent at once
+    assert per_round == min(p - 1, 1)  # one at a time
     messages = sum(len(sends) for program in made for sends, _ in program.rounds)
     q = 1 << p.bit_length() - 1
     rows, columns = Torus().shape(p)
@@ -65,7 +64,6 @@ def test_rounds_and_messages_are_those_of_the_formula(schedule, p):
             "tree": 2 * (p - 1),
             "halving-doubling": 2 * q * (q.bit_length() - 1) + 2 * (p - q),
             "torus": 2 * p * (rows - 1 + columns - 1),
-            "gather": p * (p - 1),
         }[schedule.name]
     )
 
@@ -113,27 +111,3 @@ def test_schedules_have_names():
         named("halving-dubling")
     with pytest.raises(Misuse, match="one of ring, "):
         named("xyz")
-
-
-@given(groups, st.integers(0, 10**9), st.floats(0, 1), st.floats(0, 1e-6))
-def test_the_best_is_the_cheapest_that_sums(p, nbytes, latency_s, seconds_per_byte):
-    chosen = best(p, nbytes, latency_s, seconds_per_byte)
-    assert chosen.sums
-    costs = [each.cost(p, nbytes, latency_s, seconds_per_byte) for each in SUMMING]
-    assert chosen.cost(p, nbytes, latency_s, seconds_per_byte) == min(costs)
-
-
-def test_the_best_depends_on_the_network():
-    assert best(4, 10**8, 1e-4, 8e-9).name == "halving-doubling"
-    assert best(17, 10**8, 1e-4, 8e-9).name == "ring"  # folding would send the vector twice more, and 17 is prime
-    assert best(17, 100, 1e-4, 8e-9).name == "halving-doubling"
-    for wrong in [(4, -1, 0.0, 0.0), (4, 1, -1.0, 0.0), (4, 1, 0.0, float("nan")), (0, 1, 0.0, 0.0)]:
-        with pytest.raises(Misuse):
-            best(*wrong)
-
-
-def test_sparse_gather_beats_the_ring_beyond_half_of_p():
-    p, n = 8, 10**8
-    for compression, wins in ((3.9, False), (4.1, True)):
-        assert (Gather().cost(p, round(n / compression), 0.0, 1.0) < Ring().cost(p, n, 0.0, 1.0)) is wins
-    assert Tree().cost(p, n, 0.0, 1.0) == 6 * n

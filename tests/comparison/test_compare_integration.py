@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 import typer
+from forked_zygotes import taut_command
 from typer.testing import CliRunner
 
 from taut.cli.commands.compare import compare
 from taut.cli.options import PASS_ON
 from taut.comparison.report.table import Table
+from taut.comparison.runs import real_run
 from taut.comparison.runs.job import Job
 from taut.comparison.runs.matrix import expand
 from taut.comparison.runs.real_run import run_really
@@ -47,6 +49,18 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return script
 
 
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands are forks: their imports are not paid for."""
+    finished = real_run._finished
+
+    def fork(command: list[str], limit_s: float | None) -> tuple[int, str, str]:
+        assert command[:3] == [sys.executable, "-m", "taut.cli.main"]
+        return finished([*taut_command(), *command[3:]], limit_s)
+
+    monkeypatch.setattr(real_run, "_finished", fork)
+
+
 def invoke(*arguments: object) -> tuple[int, str]:
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if isinstance(done.exception, Misuse):
@@ -55,6 +69,7 @@ def invoke(*arguments: object) -> tuple[int, str]:
     return done.exit_code, done.stdout
 
 
+@pytest.mark.usefixtures("forked")
 def test_real_runs_of_two_strategies(tmp_path: Path, train: Path) -> None:
     flags = ["--strategies", "sync,async", "-n", 2, "--seeds", 1, "--target", "0.6", "--json", "--out", "out"]
     code, told = invoke(*flags, train, "{seed}")

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
+from fuzzers.message_samples import message_samples
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import inspect
@@ -15,7 +16,6 @@ from msgspec import inspect
 from taut.core import messages as m
 from taut.core.messages.base import Tidy
 from taut.errors import MalformedMessage
-from taut.testing.fuzz.message_samples import message_samples
 from taut.transport.framing import decode, encode, payload_count
 
 FAMILIES = (m.PeerMessage, m.WorkerMessage, m.SupervisorMessage)

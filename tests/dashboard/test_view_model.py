@@ -16,7 +16,8 @@ from taut.core.messages import Statistics
 from taut.dashboard.records import RunLine, StreamMessage, WorkerLine
 from taut.dashboard.sources import StoreSource
 from taut.dashboard.view_model import MOST_CHARACTERS, MOST_EVENTS, MOST_WORKERS, from_view, worker_lines
-from taut.supervisor.storage.store_reader import StoreWriter, load_run
+from taut.supervisor.storage.store_reader import load_run
+from taut.supervisor.storage.store_writer import StoreWriter
 from taut.supervisor.view import Outcome
 
 anything = st.floats(allow_nan=True, allow_infinity=True)

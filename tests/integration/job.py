@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import threading
 
 import torch
 from torch import nn
@@ -19,8 +20,12 @@ parser.add_argument("--nan-at", type=int, default=-1, help="the loss is NaN at t
 parser.add_argument("--raise-at", type=int, default=-1, help="the script raises at this step of worker 1")
 parser.add_argument("--own-loop", action="store_true")
 parser.add_argument("--gate", help="train on until this file exists")
+parser.add_argument(
+    "--pace", type=float, default=0.004, help="with --gate, seconds between two steps: others need the cores"
+)
 parser.add_argument("--trail", help="folder for a file of each process with a line for each of its passes")
 args = parser.parse_args()
+PAUSE = threading.Event()  # never set
 
 torch.manual_seed(0)
 X = torch.randn(args.samples, 20)
@@ -35,7 +40,9 @@ optimizer = getattr(torch.optim, args.optimizer)(model.parameters(), lr=0.05 if 
 
 def forever(worker):
     while not os.path.exists(args.gate):
-        yield from worker.batches((X, Y), batch_size=20)
+        for batch in worker.batches((X, Y), batch_size=20):
+            yield batch
+            PAUSE.wait(args.pace)
         if args.trail:
             with open(os.path.join(args.trail, str(os.getpid())), "a") as trail:
                 trail.write("a pass\n")

@@ -6,11 +6,11 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from forked_zygotes import script_command
 
 from taut.testing.cluster import LocalCluster
 
@@ -133,13 +133,7 @@ def test_ctrl_c_in_one_worker_lets_it_leave_and_the_others_go_on(tmp_path: Path)
     with LocalCluster(JOB, 2, tmp_path / "run", args=["--gate", str(gate)], settings=settings) as cluster:
         cluster.until(lambda v: len(v.workers) == 2 and v.state == "training", "training")
         environment = {**os.environ, **cluster.environment}
-        guest = subprocess.Popen(
-            [sys.executable, str(JOB), *cluster.args],
-            env=environment,
-            stderr=subprocess.DEVNULL,
-            # a shell's background job ignores Ctrl-C, and so would its children: these tests may be one
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-        )
+        guest = subprocess.Popen([*script_command(JOB), *cluster.args], env=environment, stderr=subprocess.DEVNULL)
         try:
             cluster.until(lambda v: any(r.rank == 2 and r.statistics.steps > 20 for r in v.workers), "the guest to train")
             guest.send_signal(signal.SIGINT)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from forked_zygotes import taut_command
 
 from taut.supervisor.storage.store_reader import StoredRun, load_run
 
@@ -53,7 +53,7 @@ def on_host(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
         def start(host: int, log: str, *words: str) -> subprocess.Popen[bytes]:
             out = stack.enter_context((tmp_path / log).open("wb"))
-            command = [str(LAB), "exec", str(host), sys.executable, "-m", "taut.cli.main", *words]
+            command = [str(LAB), "exec", str(host), *taut_command(), *words]
             environment = {**os.environ, "NETLAB": "tautt", "OMP_NUM_THREADS": "1"}
             process = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=out, env=environment)
 
@@ -77,20 +77,23 @@ def test_a_cable_that_is_unplugged_and_plugged_in_again(
     supervisor = on_host(1, "supervisor.log", "supervisor", "--workers", "3", "--name", "run", *bind)
     until(lambda: "on every machine" in (tmp_path / "supervisor.log").read_text(), "the supervisor")
     address = next(word for word in (tmp_path / "supervisor.log").read_text().split() if word.startswith("tcp://"))
-    workers = []
-    for host in (1, 2, 3):
-        words = ["--join", address, "--token-file", "taut-runs/run/token", "--bind", f"10.77.0.{host}"]
-        workers.append(on_host(host, f"{host}.log", "worker", *words, str(JOB), "--gate", str(gate)))
 
     def record() -> StoredRun:
         return load_run(tmp_path / "taut-runs", "run")
+
+    workers, pids = [], {}
+    for host in (1, 2, 3):
+        words = ["--join", address, "--token-file", "taut-runs/run/token", "--bind", f"10.77.0.{host}"]
+        workers.append(on_host(host, f"{host}.log", "worker", *words, str(JOB), "--gate", str(gate)))
+        until(lambda: len(record().workers) == len(workers), "the worker")
+        pids[host] = record().workers[-1].pid
 
     def steps(host: int) -> int:
         latest = record().latest()
         return sum(latest[rank].steps for rank in ranks(host) if rank in latest)
 
     def ranks(host: int) -> list[int]:
-        return [worker.rank for worker in record().workers if worker.pid == workers[host - 1].pid]
+        return [worker.rank for worker in record().workers if worker.pid == pids[host]]
 
     until(lambda: all(steps(host) > 50 for host in (1, 2, 3)), "steps")
     lab("cut", "3")

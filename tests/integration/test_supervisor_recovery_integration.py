@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from forked_zygotes import ForkedEngine
+from forked_zygotes import ForkedEngine, taut_command
 
 from taut.config import WorkerEnvironment
 from taut.engines.local import Exit
@@ -53,7 +52,7 @@ def processes() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
         def start(folder: Path, log: str, *words: str) -> subprocess.Popen[bytes]:
             out = stack.enter_context((folder / log).open("wb"))
-            command = [sys.executable, "-m", "taut.cli.main", *words]
+            command = [*taut_command(), *words]
             process = subprocess.Popen(
                 command, cwd=folder, stdout=out, stderr=out, env={**os.environ, "OMP_NUM_THREADS": "1"}
             )
@@ -78,7 +77,7 @@ def test_a_killed_supervisor_comes_back(
     address = next(word for word in log.read_text().split() if word.startswith("tcp://"))
     trail = tmp_path / "trail"
     trail.mkdir()
-    script = [str(JOB), "--gate", str(gate), "--trail", str(trail), "--samples", "6000"]  # pass by pass
+    script = [str(JOB), "--gate", str(gate), "--trail", str(trail), "--samples", "6000", "--pace", "0"]  # pass by pass
     run = WorkerEnvironment(address, token_file=str(tmp_path / "taut-runs/run/token")).variables()
     workers = ForkedEngine(script[0], script[1:], 2, run, log_dir=tmp_path)
     request.addfinalizer(workers.close)
@@ -88,7 +87,7 @@ def test_a_killed_supervisor_comes_back(
     if way == "standby":
         second = processes(tmp_path, "second.log", "supervisor", "--standby", "run", "--json")
         until(lambda: "standing by" in (tmp_path / "second.log").read_text(), "the standby")
-    first.send_signal(signal.SIGKILL)
+    first.send_signal(signal.SIGUSR1)  # SIGKILL for a forked command
     first.wait()
     if way == "same":  # nobody deals, and nobody says that a pass is over: they go on with what was set aside
         until(lambda: len(passes(trail)) == 2, "a pass of each")

@@ -2,12 +2,14 @@
 
 A zygote (``taut.engines.zygote``) spends seconds on its imports, and each test with real workers starts one or more. Here
 it is a fork of a server that has made these imports; from then on it is the same: it reads its plan, forks the workers,
-reaps them, and ends them when the launcher dies. In the tests' own process, ``LocalCluster`` starts such zygotes; in a
-process of its own, ``taut_command()`` is the command line that does. The tests of the engine start real ones.
+reaps them, and ends them when the launcher dies. In the tests' own process, ``LocalCluster`` starts such zygotes.
+``taut_command()`` is the command line in a process of its own, which is such a fork, too (``forked_command``), and so are
+its zygotes. The tests of the engine, of plugins, of packages and of an interrupted start have real processes.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -17,11 +19,18 @@ import socket
 import subprocess
 import sys
 import tempfile
-from typing import BinaryIO
+import threading
+from typing import BinaryIO, NoReturn
 
 from taut.engines.local import LocalEngine
 
 VARIABLE = "FORKED_ZYGOTES"  # where the server listens, for the processes that tests start
+COMMANDS = (
+    "taut.cli.main",
+    "taut.supervisor.service",
+    "taut.supervisor.control",
+    "pydantic",
+)  # what commands need besides
 _PREPARE = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import forked_zygotes; del sys.path[0]"
 
 
@@ -63,10 +72,17 @@ class ForkedZygote:
 
 
 def taut_command(program: str = "from taut.cli.main import main; main()") -> list[str]:
-    """Return the words that start the command line, or ``program``, with zygotes that are forked."""
+    """Return the words that start the command line, or ``program``, in a forked process with zygotes that are forked."""
     server_address()
-    engine = "forked_zygotes.LocalEngine._launch = forked_zygotes.ForkedEngine._launch"
-    return [sys.executable, "-c", f"{_PREPARE}; {engine}\n{program}"]
+    return [sys.executable, "-I", "-S", os.path.join(os.path.dirname(__file__), "forked_command.py"), program]
+
+
+def script_command(path: object) -> list[str]:
+    """Return the words that start a script in a forked process."""
+    return [
+        *taut_command("import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"),
+        str(path),
+    ]
 
 
 _servers: list[subprocess.Popen[bytes]] = []
@@ -113,48 +129,131 @@ def serve(descriptor: int) -> None:
     from taut.engines.zygote import PRELOADED
 
     gc.disable()
-    for name in PRELOADED:
+    for name in (*PRELOADED, *COMMANDS):
         importlib.import_module(name)
     prepare_kernels(kernels_of(["tether"]), lambda done, wanted: None)  # the codec of most tests
+    gc.freeze()
     sys.path.remove("")  # as a zygote does
     listener = socket.socket(fileno=descriptor)
-    forked: dict[int, int] = {}  # pidfd -> pid
-    while sys.stdin not in (ready := select.select([listener, sys.stdin, *forked], [], [])[0]):
-        for ended in set(ready) & set(forked):
-            os.waitpid(forked.pop(ended), 0)
+    zygotes: dict[int, int] = {}  # pidfd -> pid
+    commands: dict[int, tuple[int, socket.socket]] = {}  # pidfd -> pid and who started it
+    while sys.stdin not in (
+        ready := _ready(listener, sys.stdin, *zygotes, *commands, *(each for _, each in commands.values()))
+    ):
+        for ended in ready & {*zygotes}:
+            os.waitpid(zygotes.pop(ended), 0)
             os.close(ended)
+        for ended, (pid, starter) in list(commands.items()):
+            if ended in ready:
+                del commands[ended]
+                _tell_end(starter, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                os.close(ended)
+            elif starter in ready:  # it was killed
+                os.kill(pid, signal.SIGKILL)
         if listener in ready:
-            _fork(listener, forked)
+            _fork(listener, zygotes, commands)
+    os._exit(0)
 
 
-def _fork(listener: socket.socket, forked: dict[int, int]) -> None:
-    launcher, _ = listener.accept()
-    with launcher:
-        _, files, _, _ = socket.recv_fds(launcher, 1, 3)
-        if not (pid := os.fork()):
-            for descriptor in forked:
-                os.close(descriptor)
-            launcher.close()
-            listener.close()
-            _become_zygote(files)
-        told = os.pidfd_open(pid)
-        forked[told] = pid
-        with contextlib.suppress(OSError):  # the launcher is gone, and the zygote sees it, too
-            socket.send_fds(launcher, [b"!"], [told])
+def _ready(*watched: object) -> set[object]:
+    return {*select.select(watched, [], [])[0]}  # type: ignore[type-var]
+
+
+def _tell_end(starter: socket.socket, code: int) -> None:
+    with starter, contextlib.suppress(OSError):
+        starter.sendall(json.dumps(code).encode())
+
+
+def _fork(listener: socket.socket, zygotes: dict[int, int], commands: dict[int, tuple[int, socket.socket]]) -> None:
+    starter, _ = listener.accept()
+    kind, files, _, _ = socket.recv_fds(starter, 1, 4)
+    request = json.loads(starter.makefile("rb").readline()) if kind == b"$" else {}
+    if not (pid := os.fork()):
+        for descriptor in (*zygotes, *commands):
+            os.close(descriptor)
+        for each in (starter, listener, *(one for _, one in commands.values())):
+            each.close()
+        if request:
+            _become_command(files, **request)
+        _become_zygote(files)
+    told = os.pidfd_open(pid)
+    with contextlib.suppress(OSError):  # the starter is gone, and the zygote sees it, too
+        socket.send_fds(starter, [b"!"], [told])
+    if request:
+        commands[told] = (pid, starter)
+    else:
+        zygotes[told] = pid
+        starter.close()
     for file in files:
         os.close(file)
+
+
+def _become_command(
+    files: list[int], program: str, words: list[str], environment: dict[str, str], folder: str
+) -> NoReturn:
+    """Run the program as a new process would, and end."""
+    import ctypes
+    import gc
+
+    *streams, network = files
+    if os.fstat(network).st_ino != os.stat("/proc/self/ns/net").st_ino and ctypes.CDLL(None).setns(network, 0) != 0:
+        raise OSError("cannot go to the network namespace of the starter")
+    os.setsid()
+    _take_streams(streams)
+    os.close(network)
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _take_surroundings(environment, folder)
+    sys.argv = ["taut", *words]
+    LocalEngine._launch = ForkedEngine._launch  # type: ignore[method-assign]
+    gc.enable()
+    code = _exit_code_of(program)
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _exit_code_of(program: str) -> int:
+    """Run the program, and return the code with which Python would end."""
+    try:
+        exec(program, {"__name__": "__main__"})
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+            return 1
+        return end.code or 0
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        if isinstance(error, KeyboardInterrupt):
+            sys.stdout.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        return 1
+    return 0
 
 
 def _become_zygote(files: list[int]) -> None:
     from taut.engines.zygote import main
 
     os.setsid()
+    _take_streams(files)
+    told = json.loads(sys.stdin.buffer.readline())
+    _take_surroundings(told["environment"], told["folder"])
+    main()
+    os._exit(0)
+
+
+def _take_streams(files: list[int]) -> None:
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
-    told = json.loads(sys.stdin.buffer.readline())
+
+
+def _take_surroundings(environment: dict[str, str], folder: str) -> None:
     os.environ.clear()
-    os.environ.update(told["environment"])
-    os.chdir(told["folder"])
-    main()
-    os._exit(0)
+    os.environ.update(environment)
+    os.chdir(folder)

@@ -49,9 +49,12 @@ class Scripted:
     events: list[Record] = field(default_factory=list)
     saves: list[bytes] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
+    phases: int = 3
+    resync: int = 0
 
     def __post_init__(self) -> None:
-        self.cluster = Cluster(RunPlan("quiet-otter", 7, self.workers, "{}", "host"), self.now)
+        plan = RunPlan("quiet-otter", 7, self.workers, "{}", "host", phases=self.phases, resync=self.resync)
+        self.cluster = Cluster(plan, self.now)
 
     # ------------------------------------------------------------------------------------------ what happens
 

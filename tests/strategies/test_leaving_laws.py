@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leaving_worlds import LeavingWorld
@@ -45,7 +46,7 @@ def world_of(method: Method, topology: str, codec: str, seed: int) -> LeavingWor
     leaves=st.lists(st.tuples(st.integers(0, 60), st.integers(0, WORKERS - 1)), min_size=1, max_size=WORKERS),
     seed=st.integers(0, 2**16),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=some(12), deadline=None)
 def test_accumulated_is_sent_and_left_whoever_leaves_and_when(method, topology, codec, leaves, seed):
     world = world_of(method, topology, codec, seed)
     gone = 0

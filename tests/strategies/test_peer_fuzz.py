@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from taut.testing.fuzz.peer_fuzz import fuzz_peers
+from fuzzers.peer_fuzz import fuzz_peers
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -4,6 +4,7 @@ workers of different speeds, deaths and joins at any moment."""
 from __future__ import annotations
 
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +28,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize("written", VARIANTS)
 @given(seed=st.integers(0, 2**32), lossy=st.booleans(), workers=st.integers(1, 6))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=some(12), deadline=None)
 def test_nobody_waits_for_ever_and_replicas_agree_where_promised(
     written: str, seed: int, lossy: bool, workers: int
 ) -> None:

@@ -19,24 +19,43 @@ from taut.testing.soak.laws import Tally, broken_laws
 from taut.testing.soak.soak import main, told
 
 PLANS = 200
-QUICK = 110  # of them in `make test`: every strategy has its turn
-AT_ONCE = 10
+PHASED = TURNS.index(PHASES)
+# Of them in `make test`: each strategy has its turn once, and so have all of those that share one.
+QUICK = [*range(len(TURNS)), *range(len(TURNS) + PHASED, len(PHASES) * len(TURNS), len(TURNS))]
+LONG = sorted({*range(PLANS)} - {*QUICK})
+AT_ONCE = 5
+VERBS = {
+    "kill", "restart", "pause", "join", "leave", "kill_supervisor", "slow", "partition", "cut", "one_way", "drop",
+    "throttle", "duplicate", "reorder",
+}  # fmt: skip
+
+
+def groups(seeds: list[int]) -> list[list[int]]:
+    return [seeds[first : first + AT_ONCE] for first in range(0, len(seeds), AT_ONCE)]
 
 
 @pytest.mark.parametrize(
-    "first",
-    [*range(0, QUICK, AT_ONCE), *(pytest.param(each, marks=pytest.mark.long) for each in range(QUICK, PLANS, AT_ONCE))],
+    "seeds", [*groups(QUICK), *(pytest.param(each, marks=pytest.mark.long) for each in groups(LONG))]
 )
-def test_random_faults_break_no_law(first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_faults_break_no_law(seeds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # a worker that loses its supervisor for good saves its model where it is
-    failed = [one for one in map(check_seed, range(first, first + AT_ONCE)) if one.broken]
+    failed = [one for one in map(check_seed, seeds) if one.broken]
     assert not failed, "\n".join(told(one) for one in failed)
 
 
-def test_every_strategy_has_its_turn() -> None:
+def verbs_of(plan: FaultPlan) -> set[str]:
+    return {call.partition("(")[0] for call in str(plan).split(").")[1:]} - {"at", "at_step", "between"}
+
+
+def test_every_strategy_topology_codec_pace_and_kind_of_fault_has_its_turn() -> None:
+    """In the plans of `make test`: they are fewer than those of `make test-all`, and of all its kinds."""
     names = {strategy.partition(":")[0] for strategy in STRATEGIES}
     assert set(REGISTRY) <= names
-    assert {case_of(seed).strategy for seed in range(QUICK)} == set(STRATEGIES)
+    quick, all_of_them = ([case_of(seed) for seed in seeds] for seeds in (QUICK, range(PLANS)))
+    assert {case.strategy for case in quick} == set(STRATEGIES)
+    for what in ("topology", "codec", "step_s"):
+        assert {getattr(case, what) for case in quick} == {getattr(case, what) for case in all_of_them}
+    assert set[str]().union(*(verbs_of(case.plan) for case in quick)) == VERBS
     assert 5 * len(TURNS) <= PLANS
 
 
@@ -51,13 +70,10 @@ def test_plans_are_of_all_kinds_and_spare_two() -> None:
         plan = random_plan(seed, workers=5, duration_s=2.0)
         plan.check(5)
         assert FaultPlan.parse(str(plan)) == plan
-        verbs |= {call.partition("(")[0] for call in str(plan).split(").")[1:]} - {"at", "at_step", "between"}
+        verbs |= verbs_of(plan)
         dead = {fault.rank for fault in plan.faults if type(fault).__name__ in ("Fail", "Restart", "Departure")}
         assert len(dead) <= 3
-    assert verbs == {
-        "kill", "restart", "pause", "join", "leave", "kill_supervisor", "slow", "partition", "cut", "one_way", "drop",
-        "throttle", "duplicate", "reorder",
-    }  # fmt: skip
+    assert verbs == VERBS
 
 
 def found(**outcome: object) -> Simulated:

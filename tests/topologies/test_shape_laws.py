@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from topology_cases import fixed, graphs, members, shapes, union_over
@@ -19,7 +20,7 @@ from taut.topologies.shapes.random_regular import RandomRegular
 from taut.topologies.shapes.torus import Torus
 
 
-@settings(max_examples=300)
+@settings(max_examples=some(300))
 @given(shapes, members, st.integers(0, 1000))
 def test_connected_over_any_members(shape: Shape, ranks: list[int], round: int) -> None:
     graph, union = shape.wire(ranks, round), shape.union(ranks)
@@ -146,6 +147,7 @@ def test_a_random_graph_mostly_stays_when_one_leaves() -> None:
 
 
 @given(graphs(directed=False), st.sampled_from([0.1, 0.35, 0.5, 0.9, 1.0]))
+@settings(max_examples=some(100))
 def test_matchings_are_matchings_and_respect_the_budget(graph: object, budget: float) -> None:
     found, probabilities = plan(graph, budget)  # type: ignore[arg-type]
     highest = max(graph.degree(rank) for rank in graph.members)  # type: ignore[attr-defined]

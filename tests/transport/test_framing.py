@@ -6,13 +6,13 @@ from typing import get_args
 
 import msgspec
 import pytest
+from fuzzers.frame_fuzz import fuzz_frames
+from fuzzers.message_samples import message_samples
 from hypothesis import given
 from hypothesis import strategies as st
 
 from taut.core import messages as m
 from taut.errors import MalformedMessage
-from taut.testing.fuzz.frame_fuzz import fuzz_frames
-from taut.testing.fuzz.message_samples import message_samples
 from taut.transport import framing
 from taut.transport.framing import LIMIT_NBYTES, MAGIC, decode, encode, nbytes, payload_count
 

@@ -16,7 +16,7 @@ from taut.supervisor.control import Dismiss, DrainRun
 from taut.transport.access import AccessControl
 from taut.transport.framing import encode
 from taut.transport.keys import MOST_TOKENS, RunKeys, Token
-from taut.transport.zmq.owner_client import ask
+from taut.transport.zmq.factory import Zmq
 from taut.transport.zmq.server import SupervisorSocket
 
 KEYS = RunKeys.generate()
@@ -149,7 +149,7 @@ def test_orders_are_the_owners_alone(party, until) -> None:
     assert [frames for _, frames in until(lambda: server.receive(0.1))] == [order]
     assert not server.orders, "a worker gives no orders"
     answers = []
-    asking = threading.Thread(target=lambda: answers.append(ask(server.address, keys, order)))
+    asking = threading.Thread(target=lambda: answers.append(Zmq().ask(server.address, keys, order)))
     asking.start()
     until(lambda: server.receive(0.05) or server.orders)
     connection, frames = server.orders.popleft()
@@ -161,10 +161,10 @@ def test_orders_are_the_owners_alone(party, until) -> None:
 
 def test_a_supervisor_that_is_not_there_is_not_waited_for_long(party) -> None:
     with pytest.raises(SupervisorLost, match="did not answer in 0 s"):
-        ask("tcp://127.0.0.1:1", KEYS, encode(Dismiss(1, "go"), ()), patience_s=0.2)
+        Zmq().ask("tcp://127.0.0.1:1", KEYS, encode(Dismiss(1, "go"), ()), patience_s=0.2)
     other = party.keep(SupervisorSocket(RunKeys.generate()))  # of another run
     with pytest.raises(SupervisorLost):
-        ask(other.address, KEYS, encode(Dismiss(1, "go"), ()), patience_s=0.2)
+        Zmq().ask(other.address, KEYS, encode(Dismiss(1, "go"), ()), patience_s=0.2)
 
 
 def test_a_message_of_many_frames_costs_no_more_than_the_limit(party, context, until) -> None:

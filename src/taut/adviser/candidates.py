@@ -24,8 +24,7 @@ LOCKSTEP_STEPS = 30  # where every step is like the last
 
 @dataclass(frozen=True)
 class Candidate:
-    """A strategy as it is typed, with what it needs beside it. ``topology`` and ``codec`` are empty where they are the
-    strategy's own."""
+    """A strategy as it is typed. ``topology`` and ``codec`` are empty where they are the strategy's own."""
 
     strategy: str
     topology: str
@@ -61,8 +60,7 @@ class Candidate:
 
 
 def candidates(workers: int) -> list[Candidate]:
-    """Return all combinations that work with so many workers, the most complete first; shapes that so few workers make
-    equal, once.
+    """Return all combinations that work with so many workers, the most complete first; of equal shapes one.
 
     >>> [candidate.name for candidate in candidates(1)]
     ['async']

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import median
 
-from taut.adviser.record import LinkProbe, Probe
+from taut.adviser.record import CodecProbe, Probe
 from taut.simulator.models.costs import CodecCost, Costs
 from taut.simulator.models.network import Link, Links
 from taut.simulator.models.speeds import Speeds
@@ -42,11 +42,8 @@ def costs_of(probe: Probe, given: Costs | None = None) -> Costs:
     codecs: dict[str, CodecCost] = dict(given.codecs)
     for name in {name for worker in probe.workers for name in worker.codecs}:
         found = [worker.codecs[name] for worker in probe.workers if name in worker.codecs]
-        codecs[name] = CodecCost(
-            encode_s_per_element=median(one.encode_s_per_element for one in found),
-            absorb_s_per_byte=median(one.absorb_s_per_byte for one in found),
-            bits_per_element=median(one.bits_per_element for one in found),
-        )
+        keys = CodecProbe.__struct_fields__
+        codecs[name] = CodecCost(**{key: median(getattr(one, key) for one in found) for key in keys})
     return replace(given, codecs=codecs)
 
 
@@ -62,7 +59,8 @@ def links_of(probe: Probe, message_s: float = 0.0) -> Links:
     if not measured:
         return Links()
     bits = {(index_of[link.one], index_of[link.other]): 8.0 * WIRE * link.bytes_per_s for link in measured}
-    ways_s = {pair: _one_way_s(link, message_s) for pair, link in zip(bits, measured, strict=True)}
+    one_way_s = [max(0.0, link.round_trip_s / 2.0 - 2.0 * message_s) for link in measured]
+    ways_s = dict(zip(bits, one_way_s, strict=True))
     cables = _ends(bits, max)
     delays_s = {worker: way_s / 2.0 for worker, way_s in _ends(ways_s, min).items()}
     usual = Link(median(cables.values()), median(delays_s.values()))
@@ -75,10 +73,6 @@ def links_of(probe: Probe, message_s: float = 0.0) -> Links:
         },
         of_pair=_between(bits, ways_s, cables, delays_s),
     )
-
-
-def _one_way_s(link: LinkProbe, message_s: float) -> float:
-    return max(0.0, link.round_trip_s / 2.0 - 2.0 * message_s)
 
 
 def _ends(of_pair: Mapping[tuple[int, int], float], choose: Callable[[list[float]], float]) -> dict[int, float]:

@@ -35,8 +35,7 @@ def is_measured(statistics: Statistics) -> bool:
 def probe_from(
     rows: Mapping[int, WorkerRow], *, script: str, args: Sequence[str], local: bool, gone: Mapping[int, str]
 ) -> Probe:
-    """Return the record of a probe run that has ended. Raise ``RunFailed`` where no worker made enough steps to time
-    them."""
+    """Return the record of a probe run. Raise ``RunFailed`` where no worker made enough steps to time them."""
     from taut import __version__
 
     figures = {rank: counted(row.statistics.counted) for rank, row in sorted(rows.items()) if rank not in gone}

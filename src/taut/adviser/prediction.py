@@ -62,8 +62,7 @@ class Prediction:
 def scenario(
     probe: Probe, candidate: Candidate, workers: int, steps: int | None = None, costs: Costs | None = None
 ) -> Scenario:
-    """Return a short run of this candidate on the machines that were probed. ``costs``: of codecs that the probe did
-    not see."""
+    """Return a short run of this candidate on the probed machines. ``costs``: of codecs that the probe did not see."""
     costs = costs_of(probe, costs)
     batches = sorted(worker.batch for worker in probe.workers)
     return Scenario(
@@ -115,9 +114,8 @@ def predict(
     for candidate in listed:
         if progress is not None:
             progress(candidate)
-        why_not = too_much(probe, candidate, workers, costs) or outdone(
-            probe, candidate, [one for one, _ in found], costs
-        )
+        before = [one for one, _ in found]
+        why_not = too_much(probe, candidate, workers, costs) or outdone(probe, candidate, before, costs)
         if why_not:
             refused[candidate.name] = why_not
             continue
@@ -216,9 +214,8 @@ def code_digest() -> str:
     import taut
 
     root = Path(taut.__file__).parent
-    files = [
-        path for part in ("simulator", "strategies", "codecs", "collectives") for path in (root / part).rglob("*.py")
-    ]
+    parts = ("simulator", "strategies", "codecs", "collectives")
+    files = [path for part in parts for path in (root / part).rglob("*.py")]
     kinds = [kind for registry in (STRATEGIES, CODECS, TOPOLOGIES) for kind in registry.values()]
     files += {Path(inspect.getfile(kind)) for kind in kinds if not kind.__module__.startswith("taut.")}
     digest = hashlib.blake2b(digest_size=16)

@@ -146,8 +146,7 @@ def _is_dense(prediction: Prediction) -> bool:
 
 
 def reasons(advice: Advice, probe: Probe, workers: int) -> list[str]:
-    """Return the figures of the machines, why nothing more complete was taken, and what the recommended candidate
-    does."""
+    """Return facts about the machines, why nothing more complete was taken, and what the recommended one does."""
     chosen = advice.recommended
     found = machine_facts(probe)
     classes = range(Completeness.SYNCHRONOUS, chosen.candidate.completeness)

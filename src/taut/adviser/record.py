@@ -41,8 +41,7 @@ class WorkerProbe(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def mean_step_s(self) -> float:
-        """Return the mean of a step, as the adviser simulates and tells it: of a lognormal, median * exp(spread^2 /
-        2)."""
+        """Return the mean of a step, as the adviser simulates it: of a lognormal, median * exp(spread^2 / 2)."""
         return self.step_s * math.exp(self.spread**2 / 2.0)
 
 

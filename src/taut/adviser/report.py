@@ -17,8 +17,7 @@ from taut.adviser.verification import Verified, command
 
 @dataclass(frozen=True)
 class AdviceReport:
-    """``refused``: candidates that could not be simulated, or could not win, and why. ``costs_from``: whence the costs of
-    what the probe did not measure."""
+    """``refused``: candidates that were not simulated, and why. ``costs_from``: of what the probe did not measure."""
 
     probe: Probe
     advice: Advice

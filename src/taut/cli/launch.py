@@ -7,10 +7,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
 from taut.cli.logs import ALL, Logs, Wanted
@@ -45,9 +44,7 @@ class Interrupts:
                 self._before[number] = signal.signal(number, self._count)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -57,45 +54,108 @@ def conduct(supervisor: Supervisor, engine: Engine | None, display: Display, log
 
     The supervisor is started already; both are stopped at the end, whatever happens. ``logs``: whose output is shown.
     """
-    ended = RunEnd()
-    output = Logs(engine.logs, logs, engine.log_starts) if engine is not None else Logs([])
+    return _Conductor(supervisor, engine, display, logs).conduct()
 
-    def print_output(last: bool = False) -> None:
-        known = engine.started if engine is not None else {}
-        ranks = {row.rank: known[row.pid] for row in supervisor.view().workers if row.pid in known}
-        for index, line in output.lines(ranks, last):
-            display.output(line, index if logs == ALL else None)
 
-    def look(exits: list[Exit]) -> None:
-        print_output()
+class _Conductor:
+    """A run that is shown to its end."""
+
+    def __init__(self, supervisor: Supervisor, engine: Engine | None, display: Display, logs: Wanted) -> None:
+        self.supervisor, self.engine, self.display, self.logs = supervisor, engine, display, logs
+        self.output = Logs(engine.logs, logs, engine.log_starts) if engine is not None else Logs([])
+        self.ended = RunEnd()
+        self.interrupts = Interrupts()
+
+    def conduct(self) -> RunEnd:
+        ended = self.ended
+        try:
+            with self.interrupts, self.display:
+                if self.engine is not None:
+                    self.engine.start()
+                self._until_outcome()
+                if ended.superseded:
+                    self.display.note("another supervisor has taken over: this one ends, the run goes on", "yellow")
+                if self.engine is not None and (ended.outcome is not None or ended.superseded) and not ended.interrupted:
+                    self._until_gone(self.engine)
+        finally:
+            if self.engine is not None:
+                self.engine.close()
+            self.supervisor.stop()
+        self._print_output(last=True)
+        ended.unseen, ended.shown = self.output.unseen(), self.output.shown()
+        return ended
+
+    def _print_output(self, last: bool = False) -> None:
+        known = self.engine.started if self.engine is not None else {}
+        ranks = {row.rank: known[row.pid] for row in self.supervisor.view().workers if row.pid in known}
+        for index, line in self.output.lines(ranks, last):
+            self.display.output(line, index if self.logs == ALL else None)
+
+    def _look(self, exits: list[Exit]) -> None:
+        self._print_output()
+        ended = self.ended
         for each in exits:
             if not ended.asked:
                 ended.exits.append(each)
             if ended.outcome is None and not ended.superseded:
-                supervisor.exited(each.pid, each.reason, each.clean)
+                self.supervisor.exited(each.pid, each.reason, each.clean)
             elif not ended.asked:
                 ended.late.append(each)
 
-    try:
-        with Interrupts() as interrupts, display:
-            if engine is not None:
-                engine.start()
-            _until_outcome(supervisor, engine, display, interrupts, ended=ended, look=look)
-            if ended.superseded:
-                display.note("another supervisor has taken over: this one ends, the run goes on", "yellow")
-            if engine is not None and (ended.outcome is not None or ended.superseded) and not ended.interrupted:
-                _until_gone(engine, display, interrupts, ended=ended, look=look)
-    finally:
-        if engine is not None:
-            engine.close()
-        supervisor.stop()
-    print_output(last=True)
-    ended.unseen, ended.shown = output.unseen(), output.shown()
-    return ended
+    def _until_outcome(self) -> None:
+        engine, display, ended = self.engine, self.display, self.ended
+        while ended.outcome is None:
+            outcome = self.supervisor.wait(TICK_S)
+            self._look(engine.poll() if engine is not None else [])
+            view = self.supervisor.view()
+            ended.joined = ended.joined or bool(view.workers)
+            ended.outcome = outcome
+            display.doing = _compiling_text(engine)
+            display.update(view)
+            if self.supervisor.superseded:
+                ended.superseded = True
+                return
+            if self.interrupts.count > 1:
+                display.note("stopped")
+                ended.interrupted = True
+                return
+            if self.interrupts.count and not ended.drained:
+                ended.drained = True
+                display.note("stopping: draining, Ctrl-C again to stop now")
+                self.supervisor.drain(self.interrupts.last)
+            if engine is not None and not engine.running and not ended.joined and outcome is None:
+                return  # every script ended, and none of them asked to be a worker
+
+    def _until_gone(self, engine: Engine) -> None:
+        """Wait for the scripts. They may go on after the training as long as they like, and where another supervisor has
+        the run; after a failure they get a few seconds. After Ctrl-C, those that have not joined are not waited for."""
+        ended, outcome, before = self.ended, self.ended.outcome, self.interrupts.count
+        deadline, told_s = time.monotonic() + GRACE_S, time.monotonic() + TOLD_S
+        failed = outcome is not None and outcome.state == "failed"
+        trained = outcome is None or any(row.statistics.steps for row in outcome.workers.values())
+        if failed and before and not trained:
+            ended.asked = True  # stopped before anything was trained: scripts that are still starting are not waited for
+            return
+        joined = {row.pid for row in outcome.workers.values()} if outcome is not None else set()
+        while engine.running:
+            self._look(engine.poll(TICK_S))
+            if before and joined.isdisjoint(engine.pids):
+                ended.asked = True
+                return
+            if time.monotonic() > told_s and not self.display.quiet:
+                told_s = float("inf")
+                self.display.note("the run is over; waiting for the scripts to end, Ctrl-C stops them", "dim")
+            if self.interrupts.count > before:
+                ended.interrupted = True
+                return
+            if failed and time.monotonic() > deadline:
+                if ended.asked:
+                    return
+                engine.terminate()
+                ended.asked, deadline = True, time.monotonic() + GRACE_S
 
 
 def _compiling_text(engine: Engine | None) -> str:
-    """Return the text to show while the engine compiles kernels; an empty text when it does not."""
     if engine is None or not engine.compiling:
         return ""
     from taut.codecs.registry import compiling_text  # with NumPy: commands that start nothing do without it
@@ -103,77 +163,11 @@ def _compiling_text(engine: Engine | None) -> str:
     return compiling_text(*engine.compiling)
 
 
-def _until_outcome(
-    supervisor: Supervisor,
-    engine: Engine | None,
-    display: Display,
-    interrupts: Interrupts,
-    *,
-    ended: RunEnd,
-    look: Callable[[list[Exit]], None],
-) -> None:
-    draining = False
-    while ended.outcome is None:
-        outcome = supervisor.wait(TICK_S)
-        look(engine.poll() if engine is not None else [])
-        view = supervisor.view()
-        ended.joined = ended.joined or bool(view.workers)
-        ended.outcome = outcome
-        display.doing = _compiling_text(engine)
-        display.update(view)
-        if supervisor.superseded:
-            ended.superseded = True
-            return
-        if interrupts.count > 1:
-            display.note("stopped")
-            ended.interrupted = True
-            return
-        if interrupts.count and not draining:
-            draining = ended.drained = True
-            display.note("stopping: draining, Ctrl-C again to stop now")
-            supervisor.drain(interrupts.last)
-        if engine is not None and not engine.running and not ended.joined and outcome is None:
-            return  # every script ended, and none of them asked to be a worker
-
-
-def _until_gone(
-    engine: Engine,
-    display: Display,
-    interrupts: Interrupts,
-    *,
-    ended: RunEnd,
-    look: Callable[[list[Exit]], None],
-) -> None:
-    """Wait for the scripts. They may go on after the training as long as they like, and where another supervisor has the
-    run; after a failure they get a few seconds. After Ctrl-C, those that have not joined are not waited for."""
-    before, deadline, told_s = interrupts.count, time.monotonic() + GRACE_S, time.monotonic() + TOLD_S
-    outcome = ended.outcome
-    failed = outcome is not None and outcome.state == "failed"
-    trained = outcome is None or any(row.statistics.steps for row in outcome.workers.values())
-    if failed and before and not trained:
-        ended.asked = True  # stopped before anything was trained: scripts that are still starting are not waited for
-        return
-    joined = {row.pid for row in outcome.workers.values()} if outcome is not None else set()
-    while engine.running:
-        look(engine.poll(TICK_S))
-        if before and joined.isdisjoint(engine.pids):
-            ended.asked = True
-            return
-        if time.monotonic() > told_s and not display.quiet:
-            told_s = float("inf")
-            display.note("the run is over; waiting for the scripts to end, Ctrl-C stops them", "dim")
-        if interrupts.count > before:
-            ended.interrupted = True
-            return
-        if failed and time.monotonic() > deadline:
-            if ended.asked:
-                return
-            engine.terminate()
-            ended.asked, deadline = True, time.monotonic() + GRACE_S
-
-
 def say_how_to_join(supervisor: Supervisor, display: Display, machines: str = "every machine") -> None:
-    """Print the command with which workers join."""
+    """Print where the supervisor is, and the command with which workers join. These lines are needed to go on, so that
+    they are printed with --quiet and --json too."""
+    display.note(f"supervisor: {supervisor.address}")
+    display.note(f"token file: {supervisor.token_file} (copy it; whoever has it may join)")
     join = f"taut worker --join {supervisor.address} --token-file {shlex.quote(str(supervisor.token_file))} SCRIPT"
     display.note(f"on {machines}: {join}", copied=True)
 

@@ -6,32 +6,16 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
+from inspect import signature
 from typing import Annotated, NoReturn
 
 import typer
-from typer.core import TyperCommand
 
 from taut import __version__
-from taut.cli.commands import (
-    advise,
-    codecs,
-    compare,
-    dashboard,
-    demo,
-    drain,
-    probe,
-    resume,
-    run,
-    runs,
-    show,
-    simulate,
-    strategies,
-    supervisor,
-    token,
-    topology,
-    worker,
-)
+from taut.cli.commands.codecs import CodecsCommand
+from taut.cli.commands.dashboard import WithDashboard
 from taut.cli.examples import examples
 from taut.cli.options import PASS_ON
 from taut.early_sigint import INTERRUPTED
@@ -47,29 +31,19 @@ app = typer.Typer(
 )
 
 
-def _add(
-    name: str, function: Callable[..., None], cls: type[TyperCommand] | None = None, passes_on: bool = False
-) -> None:
-    app.command(name, cls=cls, epilog=examples(name), context_settings=PASS_ON if passes_on else None)(function)
+COMMANDS = (  # in the order of the help; each is a function in a module of its name
+    "run resume demo supervisor worker dashboard drain token runs show strategies "
+    "simulate compare probe advise topology codecs "
+)
+PARSERS = {"run": WithDashboard, "resume": WithDashboard, "supervisor": WithDashboard, "codecs": CodecsCommand}
 
-
-_add("run", run.run, dashboard.WithDashboard, passes_on=True)
-_add("resume", resume.resume, dashboard.WithDashboard)
-_add("demo", demo.demo)
-_add("supervisor", supervisor.supervisor, dashboard.WithDashboard)
-_add("worker", worker.worker, passes_on=True)
-_add("dashboard", dashboard.dashboard)
-_add("drain", drain.drain)
-app.add_typer(token.token, name="token", epilog=examples("token"))
-_add("runs", runs.runs)
-_add("show", show.show)
-_add("strategies", strategies.strategies)
-_add("simulate", simulate.simulate, passes_on=True)
-_add("compare", compare.compare, passes_on=True)
-_add("probe", probe.probe, passes_on=True)
-_add("advise", advise.advise, passes_on=True)
-_add("topology", topology.topology)
-_add("codecs", codecs.codecs, codecs.CodecsCommand)
+for _name in COMMANDS.split():
+    _command = getattr(import_module(f"taut.cli.commands.{_name}"), _name)
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name, epilog=examples(_name))
+    else:
+        _settings = PASS_ON if "args" in signature(_command).parameters else None
+        app.command(_name, cls=PARSERS.get(_name), epilog=examples(_name), context_settings=_settings)(_command)
 
 
 class _Debug:
@@ -87,8 +61,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     _version: Annotated[
-        bool,
-        typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Say which version this is."),
+        bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Say which version this is.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:

@@ -1,19 +1,54 @@
-"""Flags: those of settings, made from ``config.Settings``, and those that several commands share, each declared once."""
+"""Flags: those of settings, made from ``config.Settings``, and those that several commands share, each declared once; and
+their completion when Tab is pressed: names of strategies, codecs, topologies and runs."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial, wraps
+from importlib import import_module
 from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from taut.cli.completion import complete_codec, complete_finish, complete_run, complete_strategy, complete_topology
 from taut.config import FIELDS, Settings, resolve
+from taut.errors import TautError
+from taut.supervisor.storage.store_writer import FILE
+
+
+def starting(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Return the names that begin as the incomplete word does; of a list with commas, complete its last member.
+
+    >>> starting("s", ["sync", "ssp", "async"]), starting("async,s", ["sync", "async"])
+    (['ssp', 'sync'], ['async,sync'])
+    """
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in sorted(names) if name.startswith(last)]
+
+
+def _registered(module: str, names: str = "REGISTRY") -> Callable[[str], list[str]]:
+    """Return a function that offers the names in ``module``; the module is imported when Tab is pressed."""
+    return lambda incomplete: starting(incomplete, getattr(import_module(module), names))
+
+
+complete_strategy = _registered("taut.strategies.registry")
+complete_codec = _registered("taut.codecs.registry")
+complete_topology = _registered("taut.topologies.registry")
+complete_finish = _registered("taut.strategies.compatibility", "FINISHES")
+
+
+def complete_run(context: typer.Context, incomplete: str) -> list[str]:
+    """Offer the runs in the folder of runs, and ``latest``."""
+    given = context.params
+    try:
+        folder = Path(resolve({"runs_dir": given.get("runs_dir")}, config_file=given.get("config")).runs_dir)
+    except TautError:  # of a settings file: the command itself will say it
+        return []
+    return starting(incomplete, ["latest", *(path.parent.name for path in folder.glob(f"*/{FILE}"))])
+
 
 RUN, NETWORK, OUTPUT = "What is run", "Network", "Output"
 PANELS = {"run": RUN, "network": NETWORK, "output": OUTPUT, "ray": "Ray (with --engine ray)"}
@@ -41,8 +76,7 @@ Logs = Annotated[
     ),
 ]
 RunName = Annotated[
-    str,
-    typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.", autocompletion=complete_run),
+    str, typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.", autocompletion=complete_run)
 ]
 Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script.", show_default=False)]
 Module = Annotated[bool, run_flag("-m", help="SCRIPT is a module, as for python -m.", show_default=False)]

@@ -92,7 +92,6 @@ def unseen_text(ended: RunEnd) -> str:
 
 def report_end(
     ended: RunEnd,
-    run: str,
     folder: Path,
     settings: Mapping[str, object],
     display: Display,
@@ -105,9 +104,9 @@ def report_end(
     outcome = ended.outcome
     if outcome is not None:
         if as_json:
-            print_json(outcome_record(run, str(folder), settings, outcome))
+            print_json(outcome_record(folder.name, str(folder), settings, outcome))
         elif not quiet and not told:
-            show_outcome(results(), run, outcome)
+            show_outcome(results(), folder.name, outcome)
         if not display.quiet and ended.unseen:
             display.note(unseen_text(ended), "dim")
         if outcome.error and not told:

@@ -1,82 +1,103 @@
-"""The folders of runs: making a new one, and finding one by the run's name."""
+"""The folders of runs: making a new one, and finding one by the run's name. A run without a name gets the time of its
+start and two words that are easy to remember."""
 
 from __future__ import annotations
 
 import errno
+import random
 import shutil
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taut.config import Settings
 from taut.errors import Misuse, StorageFailed
-from taut.specs import did_you_mean
 
 if TYPE_CHECKING:
     from taut.supervisor.checkpoints.folder import Launch
+    from taut.supervisor.prepare import Origin
     from taut.supervisor.service import Supervisor
     from taut.supervisor.storage.store_reader import StoredRun
 
 
-def new_run_folder(runs_dir: str, name: str | None) -> tuple[str, Path]:
-    """Make a new run's folder, and return the run's name and the folder; without a ``name``, one is made up."""
-    parent = Path(runs_dir)
+_MANNERS = """
+able amber bold brave brisk calm civil clear clever cool deft eager early even fair fleet fond frank free
+fresh gentle glad grand green happy hardy humble keen kind light lively lucid mellow merry mild neat noble
+patient plain polite proud quick quiet ready robust rosy serene sharp shy silver smart smooth snug sober
+spry steady still stout sunny sure swift tidy tranquil true vivid warm wary wise witty young
+           """
+_ANIMALS = """
+adder auk badger bat beaver bee bison boar buck carp cat civet cod colt crab crane crow deer dove duck eagle
+eel egret elk falcon ferret finch fox frog gecko goat goose gull hare hawk hen heron ibex ibis jay kite
+koala lark lemur lion lizard lynx marten mole moose moth mouse newt okapi osprey otter owl ox panda pike
+pony puffin quail rabbit ram raven robin rook salmon seal shrew skink snail sparrow squid stoat stork swan
+tapir tern thrush tiger toad trout viper vole walrus wasp weasel whale wolf wombat wren yak zebra
+           """
+
+
+def run_name(now: datetime, chance: random.Random) -> str:
+    """Return a name that sorts by time.
+
+    >>> run_name(datetime(2026, 11, 15, 3, 18, 22), random.Random(1)).startswith("20261115-031822-")
+    True
+    """
+    return f"{now:%Y%m%d-%H%M%S}-{chance.choice(_MANNERS.split())}-{chance.choice(_ANIMALS.split())}"
+
+
+def new_run_folder(
+    runs_dir: str, name: str | None, now: datetime | None = None, chance: random.Random | None = None
+) -> Path:
+    """Make a new run's folder, and return it; without a ``name``, one is made up that no other run has."""
+    parent, now, chance = Path(runs_dir), now or datetime.now(), chance or random.Random()
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        if name is None:
-            from taut.supervisor.storage.run_names import new_run
-
-            folder = new_run(parent)
-            return folder.name, folder
-        folder = parent / name
-        folder.mkdir()
+        for _ in range(1000):
+            folder = parent / (name or run_name(now, chance))
+            try:
+                folder.mkdir()
+                return folder
+            except FileExistsError:
+                if name is not None:
+                    remedy = f"`taut show {name}` shows that run"
+                    raise Misuse(f"--name {name}", f"a name that no run in {runs_dir} has", remedy) from None
+        raise StorageFailed(f"{runs_dir}: no free name for a run that begins at {now}")
     except FileExistsError:
-        if not parent.is_dir():
-            raise Misuse(f"--runs-dir {runs_dir}", "a folder", "a file of that name is in the way") from None
-        raise Misuse(
-            f"--name {name}", f"a name that no run in {runs_dir} has", f"`taut show {name}` shows that run"
-        ) from None
-    except (OSError, StorageFailed) as error:
-        cause = error if isinstance(error, OSError) else error.__cause__
-        if not isinstance(cause, OSError) or cause.errno == errno.ENOSPC:  # a full disk is not the user's mistake
+        raise Misuse(f"--runs-dir {runs_dir}", "a folder", "a file of that name is in the way") from None
+    except OSError as error:
+        if error.errno == errno.ENOSPC:  # a full disk is not the user's mistake
             raise StorageFailed(f"--runs-dir {runs_dir}: {error}") from None
-        raise Misuse(f"--runs-dir {runs_dir} ({cause.strerror})", "a folder that this user may write to") from None
-    return name, folder
+        raise Misuse(f"--runs-dir {runs_dir} ({error.strerror})", "a folder that this user may write to") from None
 
 
-def new_supervisor(settings: Settings, command: str, launch: Launch | None = None) -> tuple[str, Path, Supervisor]:
-    """Make a new run: return its name, its folder, and its supervisor, not started. Nothing is left where that fails."""
-    from taut.supervisor.prepare import Listen, Origin
-    from taut.supervisor.service import Supervisor
+def new_supervisor(settings: Settings, command: str, launch: Launch | None = None) -> Supervisor:
+    """Make a new run, and return its supervisor, not started. Nothing is left where that fails."""
+    from taut.supervisor.prepare import Origin
 
-    name, folder = new_run_folder(settings.runs_dir, settings.name)
+    folder = new_run_folder(settings.runs_dir, settings.name)
     try:
-        supervisor = Supervisor(
-            settings.shared(),
-            folder,
-            run=name,
-            workers=settings.workers,
-            seed=settings.seed,
-            listen=Listen(settings.bind, settings.port, settings.advertise, settings.transport),
-            origin=Origin(command, launch),
-        )
+        return supervisor_in(folder, settings, Origin(command, launch))
     except BaseException:  # Ctrl-C, too
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return name, folder, supervisor
+
+
+def supervisor_in(folder: Path, settings: Settings, origin: Origin) -> Supervisor:
+    """Return the supervisor of the run in this folder, not started."""
+    from taut.supervisor.prepare import Listen
+    from taut.supervisor.service import Supervisor
+
+    listen = Listen(settings.bind, settings.port, settings.advertise, settings.transport)
+    run, workers, seed = folder.name, settings.workers, settings.seed
+    return Supervisor(settings.shared(), folder, run=run, workers=workers, seed=seed, listen=listen, origin=origin)
 
 
 def find_run(runs_dir: str, name: str) -> StoredRun:
     """Return the run of that name; ``latest`` is the newest, the end of a name will do, a near miss is named."""
     from taut.supervisor.storage.store_reader import list_runs, load_run
 
-    known = list_runs(Path(runs_dir))
     if name == "latest":
+        known = list_runs(Path(runs_dir))
         if not known:
             raise Misuse("run 'latest'", f"a run in {runs_dir}", "there is none; `taut demo` makes one")
         name = max(known, key=lambda each: each.started).name
-    elif known and not any(each.name == name or each.name.endswith(f"-{name}") for each in known):
-        words = {each.name: each.name for each in known}
-        words |= {each.name.split("-", 2)[-1]: each.name for each in known}  # without the date
-        guess = did_you_mean(name, words)
-        raise Misuse(f"run {name!r}", f"one of the {len(known)} runs in {runs_dir}", guess or "see `taut runs`")
     return load_run(Path(runs_dir), name)

@@ -129,6 +129,11 @@ class Codec(ABC):
     whole: ClassVar[bool] = False  # whether the whole vector must be scanned at once
 
     @property
+    def conserves(self) -> bool:
+        """Return whether all changes, divided by the workers, are what was sent and what is left in the residual."""
+        return True
+
+    @property
     @abstractmethod
     def facts(self) -> CodecInfo:
         """Return the codec's description: bits, error bound, paper."""

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.codecs.info import CodecInfo
-from taut.codecs.parallel import HEAVY, run_parts
+from taut.codecs.parallel import HEAVY, run_chunks
 from taut.codecs.wire.payload import Header, Kind, build
 
 Vector = Any
@@ -148,15 +148,5 @@ class Compressor(ABC):
 
 
 def in_pieces(one: Callable[[int, int], CompressedPiece | None], lo: int, hi: int, step: int) -> list[CompressedPiece]:
-    """Call ``one(start, stop)`` for each piece of ``step`` elements and return its results in order. Pieces are
-    independent of each other, so many of them run on several threads.
-
-    >>> [piece.elements for piece in in_pieces(lambda start, stop: CompressedPiece((), None, elements=stop - start), 0,
-    ... 5, 2)]
-    [2, 2, 1]
-    """
-
-    def some(start: int, stop: int) -> list[CompressedPiece | None]:
-        return [one(first, min(first + step, stop)) for first in range(start, stop, step)]
-
-    return [piece for pieces in run_parts(some, lo, hi, step, HEAVY) for piece in pieces if piece is not None]
+    """Call ``one(start, stop)`` for each piece of ``step`` elements; return the pieces that are to be sent, in order."""
+    return [piece for piece in run_chunks(one, lo, hi, step, HEAVY) if piece is not None]

@@ -60,6 +60,10 @@ class Feedback(Codec):
     def facts(self) -> CodecInfo:
         return self.compressor.facts
 
+    @property
+    def conserves(self) -> bool:
+        return self.keep and type(self.compressor).grow is Compressor.grow
+
     def start(self, w: Vector, workers: int, grid: Grid | None = None, *, shapes: Shapes = (), seed: int = 0) -> State:
         state = new_state(w, workers, grid, residual=True)
         state.memory = CompressorState(len(w), tuple(shapes), seed, workers=workers)
@@ -103,7 +107,7 @@ class Feedback(Codec):
         if not self.keep:
             r *= 0.0
         if type(compressor).grow is Compressor.grow:
-            piece = compressor.fused(w, b, r, share, lo, memory) if getattr(kernels, "FUSES", False) else None
+            piece = compressor.fused(w, b, r, share, lo, memory) if kernels.FUSES else None
             if piece is not None:
                 if not _finite_body(piece):
                     raise not_finite(state.kernels.host(r), lo)

@@ -64,10 +64,6 @@ def set_threads(threads: int) -> None:
     _threads.threads = threads
 
 
-def get_threads() -> int:
-    return _threads.threads
-
-
 def forget_pool() -> None:
     """Forget the pool in the child of a fork: threads are not forked, so the next work makes its own."""
     _threads.pool = None
@@ -93,6 +89,20 @@ def run_parts(work: Callable[[int, int], T], lo: int, hi: int, block: int = BLOC
     if _threads.threads == 1 or (hi - lo) * weight < 2 * LEAST:  # most updates
         return [work(lo, hi)]
     return run_tasks(work, split(lo, hi, block, weight))
+
+
+def run_chunks(work: Callable[[int, int], T], lo: int, hi: int, chunk: int, weight: int = 1) -> list[T]:
+    """Call ``work(start, stop)`` for each ``chunk`` of ``lo..hi-1``, the last perhaps shorter, on as many threads as
+    ``run_parts``; return the results in order.
+
+    >>> run_chunks(lambda start, stop: stop - start, 0, 5, 2)
+    [2, 2, 1]
+    """
+
+    def some(start: int, stop: int) -> list[T]:
+        return [work(first, min(first + chunk, stop)) for first in range(start, stop, chunk)]
+
+    return [result for results in run_parts(some, lo, hi, chunk, weight) for result in results]
 
 
 def run_tasks(work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:

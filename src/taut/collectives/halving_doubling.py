@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from taut.collectives.schedule import ELEMENT_NBYTES, Program, Round, Schedule, assemble, check
+from taut.collectives.schedule import ELEMENT_NBYTES, Round, Schedule
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,7 @@ class HalvingDoubling(Schedule):
 
     name = "halving-doubling"
 
-    def program(self, p: int, position: int, length: int) -> Program:
-        check(p, position, length)
+    def exchanges(self, p: int, position: int, length: int) -> list[Round]:
         q = core(p)
         extra = position - q if position >= q else position + q if position + q < p else None
         fold: Round = ([], [])
@@ -40,21 +39,19 @@ class HalvingDoubling(Schedule):
             down[0].append((extra, 0, length))
             up[1].append((extra, 0, length, position < q))
         inner = list(_exchanges(q, position, length)) if position < q else [([], [])] * self.rounds(q)
-        return assemble(length, inner if q == p else [fold, *inner, unfold])
+        return inner if q == p else [fold, *inner, unfold]
 
     def rounds(self, p: int) -> int:
         q = core(p)
         return 2 * (q.bit_length() - 1) + (2 if p > q else 0)
 
-    def cost(self, p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> float:
+    def crossings(self, p: int) -> float:
         q = core(p)
-        whole = 2 * (q - 1) / q + (2 if p > q else 0)  # how many times the vector crosses the busiest link
-        return self.rounds(p) * latency_s + whole * nbytes * seconds_per_byte
+        return 2 * (q - 1) / q + (2 if p > q else 0)
 
     def bytes_sent(self, p: int, position: int, nbytes: int) -> int:
         """Return n for a folded position. For the others: all but the own chunk, then the blocks of 1, 2, 4, ...
         chunks around it; and n more for one that has a position folded into it."""
-        check(p, position, nbytes)
         q = core(p)
         if position >= q:
             return nbytes
@@ -73,7 +70,6 @@ def core(p: int) -> int:
     >>> [core(p) for p in (1, 2, 3, 4, 17)]
     [1, 2, 2, 4, 16]
     """
-    check(p)
     return 1 << (p.bit_length() - 1)
 
 

@@ -32,14 +32,13 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class ReductionPlan:
     """``steps`` in program order; ``waits``: how many steps come before each; ``then``: which ones each lets go on;
-    ``receives``: (sender, round, segment) to the step; ``needs``: elements; ``sums``: something is added."""
+    ``receives``: (sender, round, segment) to the step; ``needs``: elements."""
 
     steps: tuple[Step, ...]
     waits: tuple[int, ...]
     then: tuple[tuple[int, ...], ...]
     receives: dict[tuple[int, int, int], int]
     needs: int
-    sums: bool
 
 
 def segments(lo: int, hi: int, segment_elements: int) -> Iterator[tuple[int, int]]:
@@ -88,17 +87,13 @@ def plan(program: Program, segment_elements: int) -> ReductionPlan:
             then[earlier].append(number)
     steps = tuple(Step(s.sends, s.peer, s.round, s.segment, s.lo, s.hi, s.add, n in copied) for n, s in enumerate(bare))
     receives = {(s.peer, s.round, s.segment): n for n, s in enumerate(steps) if not s.sends}
-    adds = any(step.add for step in steps)
-    return ReductionPlan(steps, tuple(waits), tuple(map(tuple, then)), receives, max(cuts, default=0), adds)
+    return ReductionPlan(steps, tuple(waits), tuple(map(tuple, then)), receives, max(cuts, default=0))
 
 
 def _cut(program: Program, segment_elements: int) -> Iterator[Step]:
     for sends, receives in program.rounds:
         counts: dict[tuple[bool, int], int] = {}
-        messages: tuple[SendStep | ReceiveStep, ...] = (
-            *sends,
-            *receives,
-        )  # a send carries what was there before its round
+        messages: list[SendStep | ReceiveStep] = [*sends, *receives]  # a send carries what was there before its round
         for message in messages:
             sending = isinstance(message, SendStep)
             peer = message.to if isinstance(message, SendStep) else message.frm

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +50,7 @@ class Reduction:
     def __init__(
         self,
         program: Program,
-        buffer: npt.NDArray[Any],
+        buffer: Vector,
         segment_elements: int = SEGMENT_ELEMENTS,
         fill: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -65,7 +64,7 @@ class Reduction:
         self._waits = list(self._plan.waits)
         self._left = len(self._plan.steps)
         self._seen = bytearray(len(self._plan.steps))
-        self._held: dict[int, npt.NDArray[Any]] = {}
+        self._held: dict[int, Vector] = {}
         self._begun = False
         self._fill = fill
         blocks = -(-len(buffer) // segment_elements) if fill is not None else 0
@@ -133,7 +132,7 @@ class Reduction:
             assert self._fill is not None
             self._fill(block * size, min(len(self.buffer), (block + 1) * size))
 
-    def _apply(self, step: Step, values: npt.NDArray[Any]) -> None:
+    def _apply(self, step: Step, values: Vector) -> None:
         part = self.buffer[step.lo : step.hi]
         if step.add:
             np.add(part, values, out=part)
@@ -146,43 +145,11 @@ class Reduction:
         return memoryview(bytes(view)) if step.copy else view
 
 
-def _check(buffer: npt.NDArray[Any], parts: ReductionPlan, length: int | None) -> None:
+def _check(buffer: Vector, parts: ReductionPlan, length: int | None) -> None:
     if buffer.ndim != 1 or not buffer.flags.c_contiguous or not buffer.flags.writeable:
         raise Misuse(f"a buffer of shape {buffer.shape}", "a contiguous vector that can be written to")
     if len(buffer) < parts.needs or length not in (None, len(buffer)):
         expected = parts.needs if length is None else length
         raise Misuse(f"a buffer of {len(buffer)} elements", f"{expected}, the length that the program is for")
-    if parts.sums and buffer.dtype != np.float32:
-        raise Misuse(f"a buffer of {buffer.dtype}", "float32 where something is summed", "gather moves any type")
-
-
-def weigh(values: Vector, samples: int, out: Vector) -> None:
-    """Write samples * ``values`` and, as the last element, ``samples`` to ``out``, which is one longer.
-
-    mean = sum_i s_i x_i / sum_i s_i, where x_i is the mean over the s_i samples of position i. The sum of all samples
-    must stay at or below 2^24, up to which a float32 counts exactly.
-    """
-    if len(out) != len(values) + 1:
-        raise Misuse(f"room for {len(out)} elements", f"{len(values) + 1}: the values and their weight")
-    np.multiply(values, np.float32(samples), out=out[:-1])
-    out[-1] = samples
-
-
-def mean(total: Vector, out: Vector) -> int:
-    """Divide the sum of what ``weigh`` wrote by its weight, into ``out``; return the number of samples. Zeros for none.
-
-    ``total`` is only read, since the transport may still be sending it.
-
-    >>> total, part, out = np.zeros(3, np.float32), np.zeros(3, np.float32), np.zeros(2, np.float32)
-    >>> for values, samples in (([1, 1], 3), ([5, 9], 1)):
-    ...     weigh(np.float32(values), samples, part)
-    ...     total += part
-    >>> mean(total, out), out.tolist()
-    (4, [2.0, 3.0])
-    """
-    samples = int(total[-1])
-    if samples:
-        np.divide(total[:-1], total[-1], out=out)
-    else:
-        out[:] = 0.0
-    return samples
+    if buffer.dtype != np.float32:
+        raise Misuse(f"a buffer of {buffer.dtype}", "float32")

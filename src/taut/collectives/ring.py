@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from taut.collectives.schedule import ELEMENT_NBYTES, Program, Round, Schedule, assemble, check, chunk
+from taut.collectives.schedule import ELEMENT_NBYTES, Round, Schedule, chunk
 
 
 @dataclass(frozen=True)
@@ -26,29 +26,20 @@ class Ring(Schedule):
 
     name = "ring"
 
-    def program(self, p: int, position: int, length: int) -> Program:
-        check(p, position, length)
-        return assemble(
-            length, [*reduce_scatter(range(p), position, 0, length), *all_gather(range(p), position, 0, length)]
-        )
+    def exchanges(self, p: int, position: int, length: int) -> Iterator[Round]:
+        yield from reduce_scatter(range(p), position, 0, length)
+        yield from all_gather(range(p), position, 0, length)
 
     def rounds(self, p: int) -> int:
-        check(p)
         return 2 * (p - 1)
 
-    def cost(self, p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> float:
-        return self.rounds(p) * latency_s + 2 * (p - 1) / p * nbytes * seconds_per_byte
-
     def bytes_sent(self, p: int, position: int, nbytes: int) -> int:
-        """Return 2n less two chunks: the one it sums itself is not sent on the first way round, the next not on the
-        second."""
-        check(p, position, nbytes)
+        """Return 2n less two chunks: the one it sums is not sent on the first way round, the next not on the second."""
         return ring_bytes(p, position, nbytes)
 
 
 def reduce_scatter(members: Sequence[int], at: int, lo: int, hi: int) -> Iterator[Round]:
-    """Return rounds after which member number ``at`` of the ring ``members`` holds the sum of chunk ``at`` + 1 of
-    ``lo..hi``."""
+    """Return rounds after which member ``at`` of the ring ``members`` holds the sum of chunk ``at`` + 1 of ``lo..hi``."""
     p = len(members)
     after, before = members[(at + 1) % p], members[at - 1]
     for step in range(p - 1):

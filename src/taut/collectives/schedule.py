@@ -4,8 +4,8 @@ The rules of a program, which ``Reduction`` executes:
 
 - A send of round r carries the buffer as the receives of all rounds before r, and none of round r, have left it.
 - Receives that overlap are applied in the order of their rounds; within a round, in the order in which they stand.
-- A receive that replaces brings what is finished: the sum of all contributions, or another's own slot of the buffer.
-  So every sum is computed once and then copied, and all positions end with the same bits.
+- A receive that replaces brings the finished sum of all contributions. So every sum is computed once and then copied,
+  and all positions end with the same bits.
 - Messages of no elements are left out, on both sides.
 """
 
@@ -51,42 +51,47 @@ class Program:
     length: int | None = None
 
 
-class Schedule(ABC):
-    """An algorithm that makes programs, and knows what they cost.
+# A message before its round has a number: to, lo, hi; and frm, lo, hi, add.
+Outgoing = tuple[int, int, int]
+Incoming = tuple[int, int, int, bool]
+Round = tuple[list[Outgoing], list[Incoming]]
 
-    ``name``: in the registry; ``sums``: the buffer ends as the sum (else it has a slot for everybody's contribution).
-    """
+
+class Schedule(ABC):
+    """An algorithm that makes programs, and knows what they cost. ``name``: in the registry."""
 
     name: ClassVar[str]
-    sums: ClassVar[bool] = True
 
-    @abstractmethod
     def program(self, p: int, position: int, length: int) -> Program:
         """Return the part of ``position`` in a group of ``p``, each with a contribution of ``length`` elements."""
+        if p < 1:
+            raise Misuse(f"a group of {p}", "at least one worker")
+        if not 0 <= position < p:
+            raise Misuse(f"position {position} in a group of {p}", f"0 to {p - 1}")
+        if length < 0:
+            raise Misuse(f"a buffer of {length}", "0 or more")
+        return assemble(length, self.exchanges(p, position, length))
+
+    @abstractmethod
+    def exchanges(self, p: int, position: int, length: int) -> Iterable[Round]:
+        """Return the messages of a program, round by round; some may be of no elements."""
 
     @abstractmethod
     def rounds(self, p: int) -> int:
         """Return how many messages follow one another: the factor of the latency."""
 
-    @abstractmethod
+    def crossings(self, p: int) -> float:
+        """Return how often the vector crosses the busiest link, the factor of the bytes; by default the least."""
+        return 2 * (p - 1) / p
+
     def cost(self, p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> float:
         """Return the seconds for ``nbytes`` per position, if a message takes latency_s + nbytes * seconds_per_byte,
         and a position sends one and receives one at a time. Adding is not counted."""
+        return self.rounds(p) * latency_s + self.crossings(p) * nbytes * seconds_per_byte
 
     @abstractmethod
     def bytes_sent(self, p: int, position: int, nbytes: int) -> int:
         """Return what ``position`` sends, to the byte, for a contribution of ``nbytes`` (float32: a multiple of 4)."""
-
-    def buffer_length(self, p: int, length: int) -> int:
-        """Return the elements of the buffer for contributions of ``length`` elements."""
-        check(p)
-        return length
-
-
-# A message before its round has a number: to, lo, hi; and frm, lo, hi, add.
-Outgoing = tuple[int, int, int]
-Incoming = tuple[int, int, int, bool]
-Round = tuple[list[Outgoing], list[Incoming]]
 
 
 def assemble(length: int, rounds: Iterable[Round]) -> Program:
@@ -116,13 +121,3 @@ def chunk(lo: int, hi: int, parts: int, which: int) -> tuple[int, int]:
     which %= parts
     size = hi - lo
     return lo + which * size // parts, lo + (which + 1) * size // parts
-
-
-def check(p: int, position: int = 0, length: int = 0) -> None:
-    """Raise ``Misuse`` for a group, a position or a length that cannot be."""
-    if p < 1:
-        raise Misuse(f"a group of {p}", "at least one worker")
-    if not 0 <= position < p:
-        raise Misuse(f"position {position} in a group of {p}", f"0 to {p - 1}")
-    if length < 0:
-        raise Misuse(f"a buffer of {length}", "0 or more")

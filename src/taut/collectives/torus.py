@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from taut.collectives.ring import all_gather, reduce_scatter, ring_bytes
-from taut.collectives.schedule import ELEMENT_NBYTES, Program, Schedule, assemble, check, chunk
+from taut.collectives.schedule import ELEMENT_NBYTES, Round, Schedule, chunk
 from taut.errors import Misuse
 
 
@@ -15,13 +16,11 @@ class Torus(Schedule):
     """The ring's bytes at far fewer rounds, over four neighbours.
 
     The p positions stand in X rows of Y, position i in row i // Y and column i % Y. Each row sums its chunks as a ring
-    does, which leaves every position one chunk of Y; that chunk is all-reduced by a ring along the column; then the row
-    hands out.
+    does, which leaves every position one chunk of Y; a ring along the column all-reduces that; then the row hands out.
 
         cost = (2(X-1) + 2(Y-1)) a + 2(p-1)/p n b
 
-    ``rows``: X, which must divide p; without it, the largest divisor of p up to sqrt(p), for the most square torus. A
-    prime p has only 1 x p, the ring.
+    ``rows``: X, which must divide p; without it, the largest divisor of p up to sqrt(p). A prime p has only the ring.
 
     Mikami, Suganuma, U-chupala, Tanaka and Kageyama, Massively distributed SGD, 2018.
 
@@ -34,7 +33,6 @@ class Torus(Schedule):
 
     def shape(self, p: int) -> tuple[int, int]:
         """Return rows and columns for ``p`` positions."""
-        check(p)
         if self.rows is None:
             rows = next(rows for rows in range(math.isqrt(p), 0, -1) if p % rows == 0)
         elif self.rows < 1 or p % self.rows:
@@ -44,34 +42,23 @@ class Torus(Schedule):
             rows = self.rows
         return rows, p // rows
 
-    def program(self, p: int, position: int, length: int) -> Program:
+    def exchanges(self, p: int, position: int, length: int) -> Iterator[Round]:
         columns = self.shape(p)[1]
-        check(p, position, length)
         row, column = divmod(position, columns)
         along = range(row * columns, (row + 1) * columns)
         across = range(column, p, columns)
         mine = chunk(0, length, columns, column + 1)  # what the row's reduce-scatter leaves here
-        return assemble(
-            length,
-            [
-                *reduce_scatter(along, column, 0, length),
-                *reduce_scatter(across, row, *mine),
-                *all_gather(across, row, *mine),
-                *all_gather(along, column, 0, length),
-            ],
-        )
+        yield from reduce_scatter(along, column, 0, length)
+        yield from reduce_scatter(across, row, *mine)
+        yield from all_gather(across, row, *mine)
+        yield from all_gather(along, column, 0, length)
 
     def rounds(self, p: int) -> int:
         rows, columns = self.shape(p)
         return 2 * (rows - 1) + 2 * (columns - 1)
 
-    def cost(self, p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> float:
-        return self.rounds(p) * latency_s + 2 * (p - 1) / p * nbytes * seconds_per_byte
-
     def bytes_sent(self, p: int, position: int, nbytes: int) -> int:
-        """Return a ring's bytes in the row for n bytes, and a ring's in the column for the chunk that the row left
-        here."""
-        check(p, position, nbytes)
+        """Return a ring's bytes in the row for n bytes, and in the column for the chunk that the row left here."""
         rows, columns = self.shape(p)
         row, column = divmod(position, columns)
         lo, hi = chunk(0, nbytes // ELEMENT_NBYTES, columns, column + 1)

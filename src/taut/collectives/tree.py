@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taut.collectives.schedule import Program, Round, Schedule, assemble, check
+from taut.collectives.schedule import Round, Schedule
 
 
 @dataclass(frozen=True)
 class Tree(Schedule):
     """Simple, and few messages in all, 2(p-1); but the root receives the whole vector ceil(log2 p) times.
 
-    In round k of the way up, positions with lowest set bit 2^k send all they have summed to position - 2^k; the way down
-    is the mirror.
+    In round k of the way up, positions with lowest set bit 2^k send their sum to position - 2^k; the way down mirrors it.
 
         cost = 2 ceil(log2 p) (a + n b)
 
@@ -27,8 +26,7 @@ class Tree(Schedule):
 
     name = "tree"
 
-    def program(self, p: int, position: int, length: int) -> Program:
-        check(p, position, length)
+    def exchanges(self, p: int, position: int, length: int) -> list[Round]:
         up: list[Round] = []
         down: list[Round] = []
         for bit in (1 << k for k in range(levels(p))):
@@ -36,18 +34,16 @@ class Tree(Schedule):
             parents = [position - bit] if position % (2 * bit) == bit else []
             up.append(([(to, 0, length) for to in parents], [(frm, 0, length, True) for frm in children]))
             down.append(([(to, 0, length) for to in children], [(frm, 0, length, False) for frm in parents]))
-        return assemble(length, [*up, *reversed(down)])
+        return [*up, *reversed(down)]
 
     def rounds(self, p: int) -> int:
-        check(p)
         return 2 * levels(p)
 
-    def cost(self, p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> float:
-        return self.rounds(p) * (latency_s + nbytes * seconds_per_byte)
+    def crossings(self, p: int) -> float:
+        return self.rounds(p)
 
     def bytes_sent(self, p: int, position: int, nbytes: int) -> int:
         """Return n up, unless it is the root, and n down to every child."""
-        check(p, position, nbytes)
         children = sum(_is_parent(p, position, 1 << k) for k in range(levels(p)))
         return nbytes * (children + (position > 0))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from taut.errors import Misuse
@@ -75,16 +75,8 @@ class WorkerEnvironment:
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables from which ``worker_environment`` reads the same record."""
-        named = {
-            "TAUT_SUPERVISOR": self.supervisor,
-            "TAUT_TOKEN": self.token,
-            "TAUT_TOKEN_FILE": self.token_file,
-            "TAUT_BIND": self.bind,
-            "TAUT_ADVERTISE": self.advertise,
-            "TAUT_PROCESS_BASE": str(self.process_base) if self.process_base else None,
-            "TAUT_ANNOUNCES": "1" if self.announces else None,
-        }
-        return {name: value for name, value in named.items() if value is not None}
+        texts = {each.name: getattr(self, each.name) for each in fields(self)} | {"announces": "1" * self.announces}
+        return {f"TAUT_{name.upper()}": str(text) for name, text in texts.items() if text}
 
 
 def joining(address: str, token_file: str | None, environ: Mapping[str, str] | None = None) -> WorkerEnvironment:

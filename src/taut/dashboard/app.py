@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from importlib import resources
 
 import msgspec
@@ -51,7 +50,8 @@ class App:
         self._source, self._keeper, self._hosts, self._limits = source, keeper, hosts, limits
         self._secret_for_all = secret_for_all
         self._files = {path: (read_page(name), kind) for path, (name, kind) in _FILES.items()}
-        self._slots, self._orders = _Slots(limits.streams), 0
+        self._orders = 0
+        self._streams: set[_Stream] = set()
         self.poller = Poller(source, history, every_s, limits.idle_s)
         routes = [Route(path, self._page) for path in _FILES]
         routes += [
@@ -90,7 +90,6 @@ class App:
             await _declined(Declined(500, "the dashboard failed"))(scope, receive, armoured)
 
     def _admit(self, scope: Scope) -> None:
-        """Decline a request unless it is for this server, from its page, and carries the secret where that is needed."""
         head = [part for pair in scope["headers"] for part in pair]
         if sum(map(len, (scope["raw_path"], scope["query_string"], *head))) > self._limits.head_nbytes:
             raise Declined(431, f"a request of more than {self._limits.head_nbytes} bytes before its body")
@@ -135,7 +134,7 @@ class App:
     async def _stream(self, request: Request) -> Response:
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
-        return _Stream(self._slots, self.poller.looks(_after(request)))
+        return _Stream(self.poller.looks(_after(request)), self._streams, self._limits.streams)
 
     async def _drain(self, request: Request) -> Response:
         text = request.path_params["rank"]
@@ -162,29 +161,21 @@ class App:
         return _json(CommandAnswer(said))
 
 
-@dataclass
-class _Slots:
-    """Streams that may be open at once."""
-
-    most: int
-    taken: int = 0
-
-
 class _Stream(StreamingResponse):
-    """Server-sent events, for as long as the client takes them; one slot each."""
+    """Server-sent events, for as long as the client takes them. ``open_streams``: those of all clients."""
 
-    def __init__(self, slots: _Slots, messages: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, messages: AsyncGenerator[bytes, None], open_streams: set[_Stream], most: int) -> None:
         super().__init__(messages, media_type="text/event-stream")
-        self._slots, self._messages = slots, messages
+        self._messages, self._open, self._most = messages, open_streams, most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._slots.taken >= self._slots.most:
-            raise Declined(503, f"{self._slots.taken} streams are open already", "close one", {"Retry-After": "5"})
-        self._slots.taken += 1
+        if len(self._open) >= self._most:
+            raise Declined(503, f"{len(self._open)} streams are open already", "close one", {"Retry-After": "5"})
+        self._open.add(self)
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._slots.taken -= 1
+            self._open.discard(self)
             await self._messages.aclose()
 
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 PAGE = "/"
@@ -45,8 +46,7 @@ class Declined(Exception):
         super().__init__(error)
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """The parts of a request that the guard checks. ``at``: the address of this host that the connection was made to."""
 
     method: str

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from taut.dashboard.records import CurvePoint
 
 MOST_POINTS = 512
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressMark:
+class ProgressMark(Struct, frozen=True):
     """The progress of a run at a moment: ``samples`` of all workers since the beginning."""
 
     time_s: float
@@ -19,8 +19,7 @@ class ProgressMark:
     workers: int
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """Points that are ``every_s`` apart. When there are too many, each two become one and ``every_s`` doubles, so that
     n seconds take at most ``MOST_POINTS`` points, and none of them was forgotten. ``halvings`` counts that.
 

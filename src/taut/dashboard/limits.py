@@ -3,11 +3,10 @@ must not be for strangers to use up."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Limits of requests and connections: the rest is refused or cut off, and the run does not notice."""
 
     connections: int = 64  # open at once; further ones are closed before a byte is read

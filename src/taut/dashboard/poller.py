@@ -10,9 +10,8 @@ from contextlib import suppress
 import msgspec
 
 from taut.dashboard.history import History
-from taut.dashboard.records import EventLine, Events, StreamMessage
+from taut.dashboard.records import StreamMessage
 from taut.dashboard.sources import Source
-from taut.dashboard.view_model import MOST_EVENTS, Seen
 from taut.errors import TautError
 
 _LOG = logging.getLogger("taut.dashboard")
@@ -59,7 +58,7 @@ class Poller:
             awaited, ending, seen, history = self._next, self._closed, self.seen, self.history
             fresh = sent is None or history.halvings != sent.halvings
             points = history.points if sent is None or fresh else history.points[len(sent.points) :]
-            events = _latest(seen, after) if sent is None else seen.events_after(after)
+            events = seen.events_after(after, latest=sent is None)
             yield _message(StreamMessage(seen.run, seen.workers, events, points, fresh))
             if ending:
                 return
@@ -69,12 +68,6 @@ class Poller:
                     await asyncio.wait_for(awaited.wait(), self._idle_s)
                 if not awaited.is_set():
                     yield COMMENT
-
-
-def _latest(seen: Seen, after: int) -> Events:
-    """Return the last events, as many as one answer holds."""
-    later: list[EventLine] = [event for event in seen.events if event.number > after]
-    return Events(seen.last_event, tuple(later[-MOST_EVENTS:]))
 
 
 def _message(look: StreamMessage) -> bytes:

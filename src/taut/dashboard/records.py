@@ -18,7 +18,7 @@ class CurvePoint(Struct, frozen=True):
     workers: int  # that were not gone
 
 
-class RunLine(Struct, frozen=True):
+class RunLine(Struct, frozen=True, kw_only=True):
     """``GET /api/run``. ``source``: the supervisor itself or the run's store; ``secret_for``: the requests that need the
     dashboard's secret here."""
 
@@ -29,14 +29,14 @@ class RunLine(Struct, frozen=True):
     strategy: str
     topology: str
     codec: str
-    expected: int  # workers that the run still waits for before it starts
+    expected: int = 0  # workers that the run still waits for before it starts
     workers: int  # that are not gone
     ranks: int  # that ever were
     wall_s: float
-    train_s: float | None  # since training began; null where that is not known
-    epoch: int | None  # the earliest pass that is not complete, from 0; null where that is not known
-    samples_done: int | None  # of that pass
-    samples_total: int | None
+    train_s: float | None = None  # since training began; null where that is not known
+    epoch: int | None = None  # the earliest pass that is not complete, from 0; null where that is not known
+    samples_done: int | None = None  # of that pass
+    samples_total: int | None = None
     samples: int  # all that were trained on
     samples_per_s: float | None  # since training began
     loss: float | None

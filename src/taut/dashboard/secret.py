@@ -10,9 +10,10 @@ from __future__ import annotations
 import ipaddress
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from taut.core.clock import Clock
 from taut.dashboard.limits import Limits
@@ -41,8 +42,7 @@ def read_secret(folder: Path) -> str | None:
     return text if text.startswith(_PREFIX) and len(text) > len(_PREFIX) + 32 else None
 
 
-@dataclass(slots=True)
-class _Allowance:
+class _Allowance(Struct):
     left: float
     since_s: float
 

@@ -12,17 +12,16 @@ import os
 import socket
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import uvicorn
+from msgspec import Struct
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from taut.core.clock import MonotonicClock
 from taut.core.files import write_atomically
 from taut.dashboard.app import App
-from taut.dashboard.connection import bounded
 from taut.dashboard.guard import LOOPBACK
 from taut.dashboard.history import History
 from taut.dashboard.limits import Limits
@@ -37,8 +36,7 @@ START_S, STOP_S = 10.0, 2.0
 _LOG = logging.getLogger("taut.dashboard")
 
 
-@dataclass(frozen=True)
-class Listening:
+class Listening(Struct, frozen=True):
     """A socket that listens; no request is answered yet. ``loopback``: only this machine reaches it. ``hosts``: the names
     by which it may be asked for."""
 
@@ -131,9 +129,7 @@ class Dashboard:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _serve(self) -> None:
@@ -160,11 +156,54 @@ class _Server(uvicorn.Server):
         self.began.set()
 
 
+class BoundedConnection(H11Protocol):
+    """A connection that is closed at once where there are too many, and later where the request does not come or the
+    client does not read. uvicorn waits for ever for both; each such connection holds a file descriptor of the
+    supervisor's process."""
+
+    limits = Limits()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._waiting: asyncio.TimerHandle | None = None
+        self._stuck: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            transport.abort()
+            return
+        # Nothing waits in this process: as soon as the kernel takes no more, `pause_writing` is called.
+        transport.set_write_buffer_limits(high=0)
+        self._waiting = self.loop.call_later(self.limits.request_s, self._expect_request)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._waiting, self._stuck):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stuck = self.loop.call_later(self.limits.stuck_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stuck is not None:
+            self._stuck.cancel()
+
+    def _expect_request(self) -> None:
+        if self.cycle is None or self.cycle.more_body:
+            self.transport.abort()
+
+
 def _config(app: App, limits: Limits) -> uvicorn.Config:
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # strangers must not fill the terminal; app.py logs our bugs
     return uvicorn.Config(
         app,
-        http=bounded(limits),
+        http=type(
+            "BoundedConnection", (BoundedConnection,), {"limits": limits}
+        ),  # uvicorn makes connections from a class
         ws="none",
         loop="asyncio",
         lifespan="on",

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from taut.core.messages import Statistics
 from taut.dashboard.history import History, ProgressMark
-from taut.dashboard.view_model import Kept, Seen, from_store, from_view
+from taut.dashboard.records import EventLine
+from taut.dashboard.view_model import Seen, event_lines, from_store, from_view
 from taut.supervisor.control import Dismiss, order
 from taut.supervisor.metrics import finite, total
 from taut.supervisor.storage.previous_run import read_previous_run
-from taut.supervisor.storage.store_follower import Fresh, StoreFollower
-from taut.supervisor.storage.store_reader import EventRecord, StatisticRecord
+from taut.supervisor.storage.store_follower import StoreFollower
+from taut.supervisor.storage.store_reader import StatisticRecord, StoredRun
 
 if TYPE_CHECKING:
     from taut.supervisor.service import Supervisor
@@ -53,33 +54,31 @@ class StoreSource:
     def __init__(self, run_dir: Path, secret_for_all: bool) -> None:
         self._tail, self._secret_for_all = StoreFollower(run_dir), secret_for_all
         self._latest: dict[int, Statistics] = {}
-        self._events: deque[tuple[int, EventRecord]] = deque(maxlen=KEPT_EVENTS)
+        self._events: deque[EventLine] = deque(maxlen=KEPT_EVENTS)
         self._last_s = 0.0
         self.history = History()
         fresh = self._take()
         for record in fresh.statistics:
             self._replay(record, fresh)
-        self._first: Fresh | None = fresh
+        self._first: StoredRun | None = fresh
 
     def look(self) -> Seen:
         fresh, self._first = self._first or self._take(), None
         for record in fresh.statistics:
             self._latest[record.rank] = record.statistics
-        events = tuple(self._events)
-        kept = Kept(fresh.summary, fresh.settings, fresh.workers, self._latest, events, fresh.outcome, self._last_s)
-        return from_store(kept, self._secret_for_all)
+        return from_store(fresh, self._latest, tuple(self._events), self._last_s, self._secret_for_all)
 
     def dismiss(self, rank: int, reason: str, expel: bool) -> str:
         return dismiss_by_order(self._tail.run_dir, rank, reason, expel)
 
-    def _take(self) -> Fresh:
+    def _take(self) -> StoredRun:
         fresh = self._tail.read()
-        self._events.extend(fresh.events)
-        times = [record.time for record in fresh.statistics] + [event.time for _, event in fresh.events]
+        self._events.extend(event_lines(fresh))
+        times = [*(record.time for record in fresh.statistics), *(event.time for event in fresh.events)]
         self._last_s = max([self._last_s, *(time - fresh.summary.started for time in times)])
         return fresh
 
-    def _replay(self, record: StatisticRecord, fresh: Fresh) -> None:
+    def _replay(self, record: StatisticRecord, fresh: StoredRun) -> None:
         self._latest[record.rank] = record.statistics
         time_s = record.time - fresh.summary.started
         last = self.history.last

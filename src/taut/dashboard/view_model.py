@@ -7,23 +7,22 @@ stays text: the API sends it as JSON, and the page sets it as text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from taut.core.messages import Statistics
 from taut.dashboard.history import ProgressMark
 from taut.dashboard.records import EventLine, Events, RunLine, State, WorkerLine, Workers
 from taut.supervisor.metrics import cluster_rate, finite, rate, total
-from taut.supervisor.storage.store_reader import EventRecord, RunSummary, WorkerRecord
-from taut.supervisor.view import ClusterView, Event, Outcome, WorkerRow
+from taut.supervisor.storage.store_reader import StoredRun
+from taut.supervisor.view import ClusterView, Outcome, WorkerRow
 
 MOST_WORKERS, MOST_EVENTS = 500, 200  # in one answer
 MOST_CHARACTERS = 1000  # of one text
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """A run at one moment. ``events``: as many as are kept, the oldest first."""
 
     run: RunLine
@@ -38,27 +37,11 @@ class Seen:
     def mark(self) -> ProgressMark:
         return ProgressMark(self.run.wall_s, self.run.samples, self.run.loss, self.run.workers)
 
-    def events_after(self, number: int) -> Events:
-        """Return the first events after ``number``, as many as one answer holds."""
+    def events_after(self, number: int, latest: bool = False) -> Events:
+        """Return the first events after ``number``, or the ``latest``, as many as one answer holds."""
         later = [event for event in self.events if event.number > number]
-        return Events(self.last_event, tuple(later[:MOST_EVENTS]))
-
-    @property
-    def last_event(self) -> int:
-        return self.events[-1].number if self.events else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The contents of a run's store. ``latest``: each worker's last statistics; ``events`` with their row numbers."""
-
-    summary: RunSummary
-    settings: Mapping[str, object]
-    workers: Sequence[WorkerRecord]
-    latest: Mapping[int, Statistics]
-    events: Sequence[tuple[int, EventRecord]]
-    outcome: Mapping[str, object]
-    last_s: float  # when something was last written, since the run began
+        last = self.events[-1].number if self.events else 0
+        return Events(last, tuple(later[-MOST_EVENTS:] if latest else later[:MOST_EVENTS]))
 
 
 def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcome | None, secret_for_all: bool) -> Seen:
@@ -81,54 +64,48 @@ def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcom
         exit_code=None if outcome is None else outcome.exit_code,
         error="" if outcome is None else short(outcome.error),
     )
-    return Seen(line, worker_lines(view.workers), tuple(_event(each) for each in view.events if each.number > 0))
+    shown = [each for each in view.events if each.number > 0]
+    events = tuple(EventLine(each.number, each.time_s, short(each.kind), short(each.text)) for each in shown)
+    return Seen(line, worker_lines(view.workers), events)
 
 
-def from_store(kept: Kept, secret_for_all: bool) -> Seen:
-    """Describe a run from its store, be it over or not."""
-    summary, rows = kept.summary, stored_rows(kept)
-    state: State = "interrupted" if summary.state == "unreadable" else summary.state
-    consensus = kept.outcome.get("consensus")
+def from_store(
+    stored: StoredRun,
+    latest: Mapping[int, Statistics],
+    events: tuple[EventLine, ...],
+    last_s: float,
+    secret_for_all: bool,
+) -> Seen:
+    """Describe a run from its store, be it over or not. ``latest``: each worker's last statistics; ``last_s``: when
+    something was last written, since the run began."""
+    summary, rows, outcome = stored.summary, stored.rows(latest), stored.outcome or {}
+    consensus = outcome.get("consensus")
     line = _run_line(
         summary.name,
-        state,
-        kept.settings,
+        "interrupted" if summary.state == "unreadable" else summary.state,
+        stored.settings,
         rows,
-        wall_s=kept.last_s if summary.ended is None else max(0.0, summary.ended - summary.started),
+        wall_s=last_s if summary.ended is None else max(0.0, summary.ended - summary.started),
         source="store",
         secret_for="everything" if secret_for_all else "changes",
-        expected=0,
-        train_s=None,
-        epoch=None,
-        samples_done=None,
-        samples_total=None,
         consensus=finite(consensus) if isinstance(consensus, float) else None,
         identical=summary.identical,
         exit_code=summary.exit_code,
         error=short(summary.error),
     )
-    events = tuple(
-        EventLine(number, event.time - summary.started, short(event.kind), short(event.text))
-        for number, event in kept.events
-    )
     lines = worker_lines(rows)
-    ended = isinstance(kept.outcome.get("workers"), Mapping)  # before that, the store does not know
+    ended = isinstance(outcome.get("workers"), Mapping)  # before that, the store does not know
     untold = tuple(replace(each, suspicion=None, refused=each.refused if ended else None) for each in lines.workers)
     return Seen(line, Workers(lines.total, untold), events)
 
 
-def stored_rows(kept: Kept) -> list[WorkerRow]:
-    """Return the workers as they were kept, with their last statistics."""
-    ended = kept.outcome.get("workers")
-    states = {str(rank): row for rank, row in ended.items()} if isinstance(ended, Mapping) else {}
-    rows = []
-    for each in kept.workers:
-        last = states.get(str(each.rank), {})
-        state = last.get("state", "gone" if each.gone is not None else "training")
-        statistics = kept.latest.get(each.rank, Statistics())
-        refused = int(last.get("refused") or 0)
-        rows.append(WorkerRow(each.rank, each.host, each.pid, state, statistics, 0.0, each.reason, refused))
-    return rows
+def event_lines(stored: StoredRun) -> list[EventLine]:
+    """Return the events of a store, by their row numbers."""
+    began = stored.summary.started
+    return [
+        EventLine(number, event.time - began, short(event.kind), short(event.text))
+        for number, event in zip(stored.event_rows, stored.events, strict=True)
+    ]
 
 
 def worker_lines(rows: Iterable[WorkerRow]) -> Workers:
@@ -187,7 +164,3 @@ def _worker(row: WorkerRow) -> WorkerLine:
         refused=row.refused,
         suspicion=finite(row.phi),
     )
-
-
-def _event(event: Event) -> EventLine:
-    return EventLine(event.number, event.time_s, short(event.kind), short(event.text))

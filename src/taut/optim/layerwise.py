@@ -79,8 +79,7 @@ def norm(x: Tensor) -> Tensor:
 
 
 def ratio(top: Tensor, bottom: Tensor, w_norm: Tensor) -> Tensor:
-    """Return top / bottom, or 1 where that says nothing (no weights yet, or nothing to divide by). It stays on the
-    device.
+    """Return top / bottom, on the device; 1 where that says nothing (no weights yet, or nothing to divide by).
 
     >>> one, zero = torch.tensor(1.0), torch.tensor(0.0)
     >>> ratio(one, one * 4, one).item(), ratio(zero, one, zero).item(), ratio(one, zero, one).item()

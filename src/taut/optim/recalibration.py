@@ -49,11 +49,9 @@ def recalibrate(model: nn.Module, batches: Iterable[Any], limit: int | None = No
             model(_input(batch).to(device))
             used += 1
         if not any(tally.count for tally in tallies):
-            raise Misuse(
-                f"recalibrate over {used} batches, in which no batch-norm layer was run",
-                "some training data, through the module that holds the layers",
-                "is the iterator used up, or the model compiled? give a DataLoader and the plain module",
-            )
+            expected = "some training data, through the module that holds the layers"
+            remedy = "is the iterator used up, or the model compiled? give a DataLoader and the plain module"
+            raise Misuse(f"recalibrate over {used} batches, in which no batch-norm layer was run", expected, remedy)
         for tally in tallies:
             tally.write()
     return used

@@ -112,11 +112,8 @@ class Warmup(LRScheduler):
 
 def _steps(steps: int | None, epochs: float | None, steps_per_epoch: int | None) -> int:
     if (steps is None) == (epochs is None) or (epochs is None) != (steps_per_epoch is None):
-        raise Misuse(
-            f"Warmup(steps={steps}, epochs={epochs}, steps_per_epoch={steps_per_epoch})",
-            "either steps, or epochs with steps_per_epoch",
-            "try epochs=5, steps_per_epoch=len(loader)",
-        )
+        given = f"Warmup(steps={steps}, epochs={epochs}, steps_per_epoch={steps_per_epoch})"
+        raise Misuse(given, "either steps, or epochs with steps_per_epoch", "try epochs=5, steps_per_epoch=len(loader)")
     for name, value in (("steps", steps), ("steps_per_epoch", steps_per_epoch)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise Misuse(f"Warmup({name}={value!r})", "a whole number >= 0", "0 means no warm-up")
@@ -139,20 +136,15 @@ def _shares(targets: list[float], steps: int, workers: int | None, start: float 
     if start is None:
         return [1.0 / (steps + 1)] * len(targets)
     if not 0.0 < start <= min(targets):
-        raise Misuse(
-            f"Warmup(start={start!r})",
-            f"a rate over 0 (a step of 0 is wasted) and at most the optimizer's, {min(targets):g}",
-            "make the optimizer with the full rate, or give workers= instead",
-        )
+        expected = f"a rate over 0 (a step of 0 is wasted) and at most the optimizer's, {min(targets):g}"
+        remedy = "make the optimizer with the full rate, or give workers= instead"
+        raise Misuse(f"Warmup(start={start!r})", expected, remedy)
     return [start / target for target in targets]
 
 
 def _check_after(after: LRScheduler, optimizer: Optimizer) -> None:
     if isinstance(after, ReduceLROnPlateau) or not isinstance(after, LRScheduler):
-        raise Misuse(
-            f"Warmup(after={type(after).__name__})",
-            "a scheduler whose step takes no argument",
-            "step it yourself once warmup.finished is true",
-        )
+        remedy = "step it yourself once warmup.finished is true"
+        raise Misuse(f"Warmup(after={type(after).__name__})", "a scheduler whose step takes no argument", remedy)
     if after.optimizer is not optimizer:
         raise Misuse("`after` with another optimizer than the warm-up's", "the same", "make both from one optimizer")

@@ -47,7 +47,8 @@ def supervise(job: Job) -> dict[str, Any]:
         os.chdir(job.cwd)  # Ray Train has put this process elsewhere
     settings = RayEngine.adapted(job.settings)
     settings = settings if results is None else replace(settings, runs_dir=str(results / RUNS))
-    run, folder, supervisor = new_supervisor(settings, f"taut.ray.Trainer({job.script})")
+    supervisor = new_supervisor(settings, f"taut.ray.Trainer({job.script})")
+    folder = supervisor.run_dir
     environment = WorkerEnvironment(supervisor.address, token_file=str(supervisor.token_file), bind=settings.bind)
     engine = RayEngine(
         job.script,
@@ -67,7 +68,7 @@ def supervise(job: Job) -> dict[str, Any]:
         reports.finish(ended.outcome)
     if ended.exit_code or ended.outcome is None:
         raise RunFailed(failure_text(ended, engine))
-    return outcome_record(run, str(folder), settings.shared(), ended.outcome) | {"metrics": reports.metrics}
+    return outcome_record(folder.name, str(folder), settings.shared(), ended.outcome) | {"metrics": reports.metrics}
 
 
 def failure_text(ended: RunEnd, engine: RayEngine) -> str:

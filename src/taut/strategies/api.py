@@ -27,15 +27,17 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from taut.core.events import Ended, Heard, Tell
-from taut.strategies.info import StrategyInfo
-from taut.strategies.local import Local
+from taut.core.messages import Note
+from taut.strategies.info import ADVISED, ANY_CODEC, ANY_COMPRESSOR, Completeness, StrategyInfo, Variant
+from taut.strategies.local import CodedLocal, Local, Vector, VectorCoder, Wish
 
 if TYPE_CHECKING:
-    from taut.strategies.local import Vector
     from taut.topologies.graph import Graph
     from taut.topologies.shape import Shape
 
-__all__ = ["Ended", "Heard", "Local", "Tell", "Vector"]  # from other files, for those who write a method
+# From other files, for those who write a method.
+__all__ = ["ADVISED", "ANY_CODEC", "ANY_COMPRESSOR", "CodedLocal", "Completeness", "Ended", "Heard", "Local", "Note"]
+__all__ += ["StrategyInfo", "Tell", "Variant", "Vector", "VectorCoder", "Wish"]
 
 
 @lru_cache(maxsize=64)
@@ -193,6 +195,12 @@ class Method(ABC):
     def takes_newcomers(self) -> bool:
         """Return whether workers may join in mid-run, as the method is set."""
         return self.admits_late
+
+    @property
+    def resync_steps(self) -> int:
+        """Return after how many steps workers agree on their state again, where their processors round differently and
+        replicas must stay equal; 0: never."""
+        return 0
 
     def shape_gradient(self, state: Any, gradient: Vector, rate: float) -> None:
         """Change the gradient in place before the optimizer sees it; called only where ``shapes_gradient``."""

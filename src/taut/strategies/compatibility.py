@@ -1,5 +1,4 @@
-"""The rules by which strategy, topology, codec and finish go together, checked before anything is started; what was not
-set is chosen.
+"""The rules by which strategy, topology, codec and finish go together, checked before the start; the rest is chosen.
 
 The four are independent, but for what a method cannot do: a dense average has no use for a codec that sends signs, and a
 method with symmetric weights none for a directed graph. The error for such a pair says what to use instead.
@@ -33,6 +32,7 @@ class Combination:
     phases: int = 1
     majority: bool = False  # a phase is in lock-step: it goes on only with a majority of the workers
     admits_late: bool = True  # workers may join in mid-run, in whichever phase that is
+    resync: int = 0  # steps between agreements on the state, where processors round differently
 
     @property
     def agrees(self) -> bool:
@@ -87,7 +87,9 @@ def combine(
     suits = [codec_for(choice, [codec]) for choice in choices if codec is None or takes_codec(choice, codec)]
     majority = any(choice.is_method and bool(choice.kind.majority) for choice in choices)
     late = all(not choice.is_method or choice.method().takes_newcomers for choice in choices)
-    return Combination(last, wired, suits[-1], finish or default_finish(last), len(choices), majority, late)
+    return Combination(
+        last, wired, suits[-1], finish or default_finish(last), len(choices), majority, late, schedule.resync
+    )
 
 
 def agrees(choice: Choice) -> bool:

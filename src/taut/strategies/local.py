@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     Vector = npt.NDArray[np.float32]
+else:
+    Vector = Any  # a name for annotations: whoever imports this need not wait for numpy
 
 
 @dataclass
@@ -88,3 +90,29 @@ class Local(Protocol):
     def absorb(self, payload: bytes) -> None:
         """Include what a neighbour emitted. Raise ``MalformedMessage`` for anything else."""
         raise AssertionError(f"{type(self).__name__} has no codec that absorbs")
+
+
+class CodedLocal(Local, Protocol):
+    """A worker whose method ``streams``: it talks in what the codec emits, and such payloads add."""
+
+    def check(self, payload: bytes) -> None:
+        """Raise ``MalformedMessage`` unless ``absorb`` and ``merge`` can take the payload."""
+
+    def merge(self, payloads: Sequence[bytes]) -> bytes:
+        """Return one payload with the effect of all of these."""
+
+    def flush(self) -> list[bytes]:
+        """Return the last payloads that are worth sending, at the end of the run."""
+
+    def retune(self, workers: int, staleness: float) -> None:
+        """Adapt the codec to the workers that have an update, the sender included, and to its staleness in steps."""
+
+    @property
+    def shared(self) -> Vector:
+        """Return the weights without what the codec has not sent yet: the sum of all updates."""
+
+    def shift(self, change: Vector) -> None:
+        """Move the weights by ``change`` without the codec sending it."""
+
+    def adopt(self, shared: Vector) -> None:
+        """Take these shared weights as the worker's own."""

@@ -4,6 +4,9 @@ A phase lasts until every worker has made at least so many steps in it; nobody w
 so, and each worker, at the end of its step, ends the phase as it would end a run: what is under way arrives,
 replicas that differ are averaged, and from the weights on which all agree the next phase starts. So a change is agreed
 upon, and never half applied. The optimizer and its moments go on through it.
+
+Where processors round differently, replicas that must stay equal drift apart. The last phase then begins again every
+``resync`` steps, for as long as the run lasts, and with each beginning the replicas are averaged.
 """
 
 from __future__ import annotations
@@ -53,6 +56,22 @@ class PhaseSchedule:
         return self.phases[-1].choice
 
     @property
+    def resync(self) -> int:
+        """Return after how many steps the last phase begins again, where processors round differently; 0: never."""
+        return self.last.method().resync_steps if self.last.is_method else 0
+
+    def at(self, number: int) -> Phase:
+        """Return phase ``number``; after the last one comes the last one again.
+
+        >>> schedule = parse_schedule("async for 5 steps, then sync:resync=100")
+        >>> schedule.at(0).steps, schedule.at(1).steps, schedule.at(7).steps
+        (5, 100, 100)
+        """
+        if number < len(self.phases) - 1:
+            return self.phases[number]
+        return Phase(self.last, self.resync or None)
+
+    @property
     def choices(self) -> list[Choice]:
         return [phase.choice for phase in self.phases]
 
@@ -67,15 +86,11 @@ def parse_schedule(given: str | Mapping[str, Any]) -> PhaseSchedule:
     phases = [_phase(part.strip(), given) for part in _THEN.split(given)]
     for phase in phases[:-1]:
         if phase.steps is None:
-            raise Misuse(
-                f"strategy {given!r}", f"for how many steps {phase} lasts", f"as in '{phase} for 200 steps, then'"
-            )
+            remedy = f"as in '{phase} for 200 steps, then'"
+            raise Misuse(f"strategy {given!r}", f"for how many steps {phase} lasts", remedy)
     if phases[-1].steps is not None:
-        raise Misuse(
-            f"strategy {given!r}",
-            "a last phase that lasts to the end",
-            f"drop 'for {phases[-1].steps} steps', or say what comes then",
-        )
+        remedy = f"drop 'for {phases[-1].steps} steps', or say what comes then"
+        raise Misuse(f"strategy {given!r}", "a last phase that lasts to the end", remedy)
     return PhaseSchedule(tuple(phases))
 
 

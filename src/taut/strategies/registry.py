@@ -58,8 +58,7 @@ class Choice:
 
 
 def parse(given: str | Mapping[str, Any]) -> Choice:
-    """Read a strategy: ``name``, ``name:value,key=value`` or a table with ``name``. Values without a key go to the
-    parameters in order.
+    """Read a strategy: ``name``, ``name:value,key=value`` or a table with ``name``. Values without a key go in order.
 
     >>> str(parse("async")), parse("dpsgd").is_method, str(parse("easgd:every=2^3"))
     ('async', True, 'easgd:every=8')

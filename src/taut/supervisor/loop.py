@@ -7,6 +7,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from taut.core.clock import Clock
 from taut.core.failure_detector import HEARTBEAT_S
@@ -17,9 +18,9 @@ from taut.supervisor.run import actions as act
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.send_queue import SendQueue
 from taut.supervisor.storage.background_files import BackgroundFiles
-from taut.supervisor.storage.journal import Journal
-from taut.supervisor.storage.persistence import Persistence
+from taut.supervisor.storage.journal import Journal, Persistence
 from taut.supervisor.storage.run_lock import RunLock
+from taut.supervisor.storage.store_writer import StoreWriter
 from taut.supervisor.view import ClusterView
 from taut.transport.framing import decode
 from taut.transport.transport import Announcer, ServerSocket
@@ -146,7 +147,6 @@ class Loop:
         return worker is not None and (worker.live or worker.expelled)
 
     def _knock(self) -> None:
-        """Announce the new address to workers that have not come yet."""
         if self.announcer is not None:
             self.announcer.announce(self.socket.address, self.cluster.term, sorted(self.cluster.admission.awaited))
             if not self.cluster.recovering:
@@ -161,11 +161,11 @@ class Loop:
                 case act.Record(kind, text):
                     self.journal.record(kind, text, now)
                 case act.Joined(rank, host, pid):
-                    self.journal.joined(rank, host, pid, now)
+                    self.journal.write(now, partial(StoreWriter.joined, rank=rank, host=host, pid=pid))
                 case act.Departed(rank, reason):
-                    self.journal.departed(rank, reason, now)
+                    self.journal.write(now, partial(StoreWriter.departed, rank=rank, reason=reason))
                 case act.KeepStatistics(rank, statistics, final):
-                    self.journal.measured(rank, statistics, final, now)
+                    self.journal.write(now, partial(StoreWriter.measured, rank=rank, statistics=statistics, final=final))
                 case act.Save() | act.SaveIndex() | act.SaveCheckpoint() | act.DropCheckpoint():
                     self.files.write(action)
                 case act.RunFinished(outcome):

@@ -4,15 +4,15 @@ the journal."""
 from __future__ import annotations
 
 import json
-import platform
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
+from msgspec import Struct
+
 from taut.config import PATIENCE_S
+from taut.core.versions import package_versions
 from taut.errors import Misuse, StorageFailed, Superseded
 from taut.specs import parse_interval
 from taut.supervisor.checkpoints.folder import Found, Launch
@@ -27,8 +27,7 @@ TOKEN_FILE = "token"
 _PACKAGES = ("taut", "torch", "numpy", "pyzmq", "msgspec", "safetensors")
 
 
-@dataclass(frozen=True)
-class Listen:
+class Listen(Struct, frozen=True):
     """The address for workers, and the transport; ``advertise``: announced instead of ``bind``."""
 
     bind: str = "127.0.0.1"
@@ -37,8 +36,7 @@ class Listen:
     transport: str = "zmq"
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """How a supervisor came about. ``command``: the command line; ``launch``: how workers are started, for a later
     resume; ``resume``: the checkpoint that the run goes on from; ``previous``: the run of the supervisor that died;
     ``lock``: of the run's folder, if it is taken already."""
@@ -89,31 +87,23 @@ def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -
 
     strategy = parse_schedule(settings.get("strategy") or "async")  # type: ignore[arg-type]  # it says so itself
     topology, finish = (None if settings.get(key) is None else str(settings[key]) for key in ("topology", "finish"))
-    chosen = combine(strategy, topology, finish=finish)
+    chosen, text = combine(strategy, topology, finish=finish), json.dumps(plain(settings))
+    if workers < 1:
+        raise Misuse(f"{workers} workers", "at least 1", "leave it out to run alone")
+    if len(text) > 4096:
+        raise Misuse(f"settings of {len(text)} characters", "at most 4096 as JSON", "shorten the longest of them")
     return RunPlan.of(
         chosen,
         run=run,
         seed=seed,
-        workers=_checked_count(workers),
-        settings=_settings_text(settings),
+        workers=workers,
+        settings=text,
         host=socket.gethostname(),
         strategy=str(strategy),
         patience_s=float(str(settings.get("patience_s") or PATIENCE_S)),
+        resumed="resume" in settings,
         checkpoint_every=parse_interval(settings["checkpoint_every"]) if settings.get("checkpoint_every") else None,
     )
-
-
-def _checked_count(workers: int) -> int:
-    if workers < 1:
-        raise Misuse(f"{workers} workers", "at least 1", "leave it out to run alone")
-    return workers
-
-
-def _settings_text(settings: Mapping[str, object]) -> str:
-    text = json.dumps(plain(settings))
-    if len(text) > 4096:
-        raise Misuse(f"settings of {len(text)} characters", "at most 4096 as JSON", "shorten the longest of them")
-    return text
 
 
 def open_journal(
@@ -133,7 +123,7 @@ def open_journal(
             store.claim(previous.term)
         if origin.resume is not None:
             term = store.resumed(began_at)
-        store.begin(began_at, origin.command, settings, _versions())
+        store.begin(began_at, origin.command, settings, package_versions(*_PACKAGES))
     except StorageFailed as error:
         store.close()
         return Journal(None, now, began_at, str(error)), term
@@ -141,14 +131,3 @@ def open_journal(
         store.close()
         raise
     return Journal(store, now, began_at), term
-
-
-def _versions() -> dict[str, str]:
-    """Return the packages' versions from their metadata, without importing them."""
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

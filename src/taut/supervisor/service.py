@@ -12,16 +12,15 @@ from taut.core.checkpoint_names import FOLDER
 from taut.core.clock import Clock, MonotonicClock
 from taut.errors import Superseded
 from taut.plugins import TRANSPORTS
-from taut.supervisor.checkpoints.folder import Found, numbers, remember_launch
+from taut.supervisor.checkpoints.folder import numbers, remember_launch
 from taut.supervisor.control import Control, ThreadCalls
 from taut.supervisor.loop import Loop
 from taut.supervisor.prepare import TOKEN_FILE, Listen, Origin, held, open_journal, plan_of, told, write_keys
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.background_files import BackgroundFiles
-from taut.supervisor.storage.journal import Journal
-from taut.supervisor.storage.persistence import Persistence
-from taut.supervisor.storage.previous_run import KEYS_FILE, PreviousRun, port_of, read_previous_run
+from taut.supervisor.storage.journal import Journal, Persistence
+from taut.supervisor.storage.previous_run import KEYS_FILE, read_previous_run
 from taut.supervisor.storage.snapshot import recall
 from taut.supervisor.view import ClusterView, Outcome
 from taut.transport.keys import RunKeys
@@ -108,7 +107,7 @@ class Supervisor:
             seed=int(str(settings["seed"])),
             listen=Listen(
                 bind or previous.bind,
-                port_of(previous.address) if same else port or 0,
+                int(previous.address.rpartition(":")[2]) if same else port or 0,
                 advertise or (previous.advertise if bind is None else None),
                 transport_of(previous.address).name,
             ),
@@ -162,25 +161,17 @@ def _begun(
     previous = origin.previous
     began_s = now if previous is None else now - max(0.0, time.time() - previous.began_at)
     journal, term = open_journal(run_dir, plan.run, began_s, settings, origin)
-    cluster = Cluster(plan, now, term) if previous is None else _recalled(plan, previous, journal, now)
+    if previous is None:
+        cluster = Cluster(plan, now, term)
+    else:
+        away_s = max(0.0, time.time() - previous.beat)
+        cluster = recall(plan, previous.data, previous.term + 1, now, previous.ahead, away_s)
+        journal.record("back", f"the supervisor was restarted (term {previous.term + 1})", now)
     cluster.checkpointing.number = max(numbers(run_dir / FOLDER), default=0)
     if origin.resume is not None:
-        _continue(cluster, origin.resume, journal, now)
+        manifest = origin.resume.manifest
+        cluster.checkpointing.resume(manifest.steps, manifest.passes, manifest.undone)
+        for text in origin.resume.damaged:
+            journal.record("checkpoint", text, now)
+        journal.record("resumed", f"from checkpoint {manifest.number}, at step {manifest.steps}", now)
     return cluster, journal
-
-
-def _recalled(plan: RunPlan, previous: PreviousRun, journal: Journal, now: float) -> Cluster:
-    """Return the run as the previous supervisor knew it."""
-    away_s = max(0.0, time.time() - previous.beat)
-    cluster = recall(plan, previous.data, previous.term + 1, now, previous.ahead, away_s)
-    journal.record("back", f"the supervisor was restarted (term {previous.term + 1})", now)
-    return cluster
-
-
-def _continue(cluster: Cluster, found: Found, journal: Journal, now: float) -> None:
-    """Continue the run from a checkpoint."""
-    manifest = found.manifest
-    cluster.checkpointing.resume(manifest.steps, manifest.passes, manifest.undone)
-    for text in found.damaged:
-        journal.record("checkpoint", text, now)
-    journal.record("resumed", f"from checkpoint {manifest.number}, at step {manifest.steps}", now)

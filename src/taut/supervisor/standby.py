@@ -15,8 +15,7 @@ from typing import Literal
 
 from taut.core.clock import Clock, MonotonicClock
 from taut.core.failure_detector import Detector, DetectorSettings
-from taut.supervisor.storage.store_reader import alive
-from taut.supervisor.storage.store_writer import FILE
+from taut.supervisor.storage.store_reader import alive, opened
 
 LOOK_S = 0.25
 # The store is written once a second; a file system may stall for a moment.
@@ -67,16 +66,10 @@ class Standby:
         return seen == "living"
 
     def _read(self) -> tuple[str | None, str, int, int, float] | None:
-        path = self.run_dir / FILE
-        if not path.is_file():
-            return None
         try:
-            database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-            try:
+            with opened(self.run_dir) as database:
                 run = database.execute("select outcome, host, pid from run").fetchone()
                 memory = database.execute("select term, beat from memory").fetchone()
-            finally:
-                database.close()
         except sqlite3.Error:
-            return None  # being written for the first time
+            return None  # not there, or being written for the first time
         return None if run is None or memory is None else (*run, *memory)

@@ -2,7 +2,7 @@
 
 check_codec       a codec obeys its laws                      checks/codec_check.py
 check_compressor  a compressor keeps its stated bounds        checks/compressor_check.py
-fuzz_payloads     broken payloads are refused                 fuzz/codec_fuzz.py
+fuzz_payloads     broken payloads are refused                 checks/codec_fuzz.py
 check_transport   a transport delivers as it must             checks/transport_check.py
 check_strategy    any strategy survives a random history      checks/conformance.py
 MethodWorld       methods of many workers in one thread       worlds/method_world.py
@@ -22,7 +22,7 @@ from typing import Any
 _HOMES = {
     "check_codec": "checks.codec_check",
     "check_compressor": "checks.compressor_check",
-    "fuzz_payloads": "fuzz.codec_fuzz",
+    "fuzz_payloads": "checks.codec_fuzz",
     "check_transport": "checks.transport_check",
     "check_strategy": "checks.conformance",
     "MethodWorld": "worlds.method_world",

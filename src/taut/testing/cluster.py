@@ -82,8 +82,7 @@ class LocalCluster:
         while not condition(view := self.poll()):
             if self.supervisor.wait(0.02) is not None and not condition(self.poll()):
                 raise AssertionError(f"the run ended before {what}: {self.supervisor.wait(0)}\n{self.logs()}")
-            if time.monotonic() > deadline:
-                raise AssertionError(f"waited in vain for {what}; {view}\n{self.logs()}")
+            assert time.monotonic() < deadline, f"waited in vain for {what}; {view}\n{self.logs()}"
         return view
 
     def until_exits(self, count: int) -> list[Exit]:
@@ -92,8 +91,7 @@ class LocalCluster:
         while len(self.exits) < count:
             self.poll()
             self.supervisor.wait(0.02)
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{len(self.exits)} of {count} scripts have ended\n{self.logs()}")
+            assert time.monotonic() < deadline, f"{len(self.exits)} of {count} scripts have ended\n{self.logs()}"
         return self.exits
 
     def outcome(self) -> Outcome:
@@ -101,8 +99,7 @@ class LocalCluster:
         deadline = time.monotonic() + self.patience_s
         while (outcome := self.supervisor.wait(0.05)) is None:
             self.poll()
-            if time.monotonic() > deadline:
-                raise AssertionError(f"the run does not end; {self.supervisor.view()}\n{self.logs()}")
+            assert time.monotonic() < deadline, f"the run does not end; {self.supervisor.view()}\n{self.logs()}"
         return outcome
 
     def row(self, rank: int) -> WorkerRow:

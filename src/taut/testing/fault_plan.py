@@ -12,7 +12,6 @@ import inspect
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse
 from taut.simulator import faults as f
 from taut.specs import did_you_mean
@@ -162,10 +161,8 @@ class FaultPlan:
         if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
             raise Misuse(f"FaultPlan(seed={self.seed!r})", "a whole number from 0 up")
         for fault in self.faults:
-            for name in ("rank", "one", "other"):
-                rank = getattr(fault, name, None)
-                if rank is not None and rank < (0 if name == "rank" else SUPERVISOR):
-                    raise Misuse(written(fault)[1:], "a worker's rank from 0 up")
+            if any(rank < 0 for rank in f.mentioned(fault)):
+                raise Misuse(written(fault)[1:], "a worker's rank from 0 up")
             f.check_fault(fault)
 
     def __str__(self) -> str:

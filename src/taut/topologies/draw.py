@@ -9,13 +9,11 @@ from typing import Any
 
 from taut.topologies.graph import Edge, Graph
 from taut.topologies.shape import Shape, ranks_by_position
-from taut.topologies.shapes.basic import Line, Star
+from taut.topologies.shapes.basic import Hypercube, Line, Star, Tree
 from taut.topologies.shapes.edge_list import Edges
-from taut.topologies.shapes.hypercube import Hypercube
 from taut.topologies.shapes.matcha import Matcha
 from taut.topologies.shapes.random_regular import RandomRegular
 from taut.topologies.shapes.torus import Torus
-from taut.topologies.shapes.tree import Tree
 
 NODE, TEXT, EDGE, IDLE = "#1f5f8b", "#ffffff", "#3c4650", "#d5dae0"
 RADIUS = 0.24
@@ -82,21 +80,11 @@ def _panel(panel: Any, at: Points, graph: Graph, union: Graph) -> None:
 def _edge(panel: Any, at: Points, discs: dict[int, Any], edge: Edge, color: str, arrow: bool, bend: float) -> None:
     from matplotlib.patches import FancyArrowPatch
 
-    patch = FancyArrowPatch(
-        at[edge[0]],
-        at[edge[1]],
-        arrowstyle="-|>" if arrow else "-",
-        mutation_scale=12,
-        connectionstyle=f"arc3,rad={bend}",
-        patchA=discs[edge[0]],
-        patchB=discs[edge[1]],
-        shrinkA=0,
-        shrinkB=1 if arrow else 0,
-        color=color,
-        linewidth=1.3,
-        zorder=2 if color == EDGE else 1,
-    )
-    panel.add_patch(patch)
+    a, b = edge
+    ends: dict[str, Any] = {"patchA": discs[a], "patchB": discs[b], "shrinkA": 0, "shrinkB": int(arrow)}
+    line: dict[str, Any] = {"color": color, "linewidth": 1.3, "zorder": 2 if color == EDGE else 1}
+    head: dict[str, Any] = {"arrowstyle": "-|>" if arrow else "-", "mutation_scale": 12}
+    panel.add_patch(FancyArrowPatch(at[a], at[b], connectionstyle=f"arc3,rad={bend}", **ends, **line, **head))
 
 
 def _bend(at: Points, edge: Edge, union: Graph) -> float:
@@ -119,8 +107,7 @@ Points = dict[int, tuple[float, float]]
 
 
 def points(shape: Shape, graph: Graph) -> Points:
-    """Return where workers stand: a torus as a grid, a tree by its levels, a star around its hub, a user's graph by
-    springs, the rest as a circle.
+    """Return where workers stand: in a grid, by levels, around a hub, by springs (a user's graph), or in a circle.
 
     >>> points(Torus(2, 3), Torus(2, 3).wire(range(6)))[4]
     (1.0, -1.0)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from taut.errors import Misuse
 
@@ -98,15 +98,13 @@ class Graph:
         return len(self.edges) * (1 if self.directed else 2)
 
     def is_connected(self) -> bool:
-        """Return whether every member reaches every other, along the directions where edges have one: the first member
-        reaches all, and all reach the first."""
-        if not self.members or len(_reached(self.outward_lists, self.members[0])) < len(self.members):
+        """Return whether every member reaches every other: the first reaches all, and all reach the first."""
+        if not self.members or len(breadth_first(self.outward_lists, self.members[0])) < len(self.members):
             return False
-        return not self.directed or len(_reached(self.inward_lists, self.members[0])) == len(self.members)
+        return not self.directed or len(breadth_first(self.inward_lists, self.members[0])) == len(self.members)
 
     def parts(self) -> list[list[int]]:
-        """Return the parts that the graph falls into when directions are ignored, each in rank order, by their lowest
-        rank.
+        """Return the parts that the graph falls into when directions are ignored, sorted, and each in rank order.
 
         >>> Graph((0, 1, 2, 3), {(0, 2)}).parts()
         [[0, 2], [1], [3]]
@@ -114,7 +112,7 @@ class Graph:
         found: list[list[int]] = []
         for rank in self.members:
             if not any(rank in part for part in found):
-                found.append(sorted(_reached(self.neighbour_lists, rank)))
+                found.append(sorted(breadth_first(self.neighbour_lists, rank)))
         return found
 
     def check_connected(self) -> None:
@@ -126,20 +124,14 @@ class Graph:
         separate = self.parts()
         if len(separate) > 1:
             shown = ", ".join(str(part if len(part) <= 8 else [*part[:8], "..."]) for part in separate[:4])
-            raise Misuse(
-                f"a topology in {len(separate)} parts: {shown}{' ...' if len(separate) > 4 else ''}",
-                "a connected one",
-                f"add an edge between them, such as {separate[0][0]}-{separate[1][0]}",
-            )
+            given = f"a topology in {len(separate)} parts: {shown}{' ...' if len(separate) > 4 else ''}"
+            raise Misuse(given, "a connected one", f"add an edge between them, such as {separate[0][0]}-{separate[1][0]}")
         first = self.members[0]
-        unreached = sorted(set(self.members) - _reached(self.outward_lists, first))
-        unheard = sorted(set(self.members) - _reached(self.inward_lists, first))
+        unreached = sorted(set(self.members) - breadth_first(self.outward_lists, first).keys())
+        unheard = sorted(set(self.members) - breadth_first(self.inward_lists, first).keys())
         a, b = (first, unreached[0]) if unreached else (unheard[0], first)
-        raise Misuse(
-            f"a directed topology where nothing from worker {a} reaches worker {b}",
-            "a strongly connected one",
-            f"add the edge {a}>{b}, or use undirected edges (a-b)",
-        )
+        given = f"a directed topology where nothing from worker {a} reaches worker {b}"
+        raise Misuse(given, "a strongly connected one", f"add the edge {a}>{b}, or use undirected edges (a-b)")
 
     def diameter(self) -> int:
         """Return the most steps between two members. All searches run at once, each a bit of a whole number.
@@ -170,15 +162,7 @@ class Graph:
         >>> sorted(Graph((0, 1, 2, 3), {(0, 1), (1, 2), (2, 3), (3, 0)}).spanning_tree(1).edges)
         [(0, 1), (0, 3), (1, 2)]
         """
-        root = self.members[0] if root is None else self._member(root)
-        parent = {root: root}
-        waiting = deque([root])
-        while waiting:
-            rank = waiting.popleft()
-            for other in self.neighbour_lists[rank]:
-                if other not in parent:
-                    parent[other] = rank
-                    waiting.append(other)
+        parent = breadth_first(self.neighbour_lists, self.members[0] if root is None else self._member(root))
         if len(parent) < len(self.members):
             self.check_connected()
         return Graph(self.members, frozenset((child, up) for child, up in parent.items() if child != up))
@@ -197,7 +181,7 @@ class Graph:
             raise Misuse(f"with_member({rank})", "a rank that is no member yet", f"the members are {_few(self.members)}")
         return with_member(self, rank)
 
-    def weights(self, kind: str | Mapping[int, Mapping[int, float]] | Any = "metropolis") -> Weights:
+    def weights(self, kind: str = "metropolis") -> Weights:
         """Return mixing weights: ``weights[i][j]`` is j's share in i's new vector (see mixing.py).
 
         >>> Graph((0, 1, 2), {(0, 1), (1, 2)}).weights()[0]
@@ -208,21 +192,19 @@ class Graph:
         return weights(self, kind)
 
     def push_weights(self) -> Weights:
-        """Return column-stochastic weights for push-sum: each member splits its vector evenly over itself and those it
-        sends to."""
+        """Return weights for push-sum: each member splits its vector evenly over itself and those it sends to."""
         from taut.topologies.mixing import push
 
         return push(self)
 
-    def matrix(self, kind: str | Any = "metropolis") -> np.ndarray:
+    def matrix(self, kind: str = "metropolis") -> np.ndarray:
         """Return the weights as an array, rows and columns in the order of ``members``."""
         from taut.topologies.mixing import matrix
 
         return matrix(self.members, self.push_weights() if kind == "push" else self.weights(kind))
 
-    def spectral_gap(self, kind: str | Any = "metropolis") -> float:
-        """Return 1 - the second largest |eigenvalue| of the mixing matrix: the share of disagreement that a round
-        removes.
+    def spectral_gap(self, kind: str = "metropolis") -> float:
+        """Return 1 - the second largest |eigenvalue| of the mixing matrix: the disagreement that a round removes.
 
         Dense linear algebra: the time grows with the cube of the number of members (2,000: seconds).
         """
@@ -241,12 +223,13 @@ def _few(members: Sequence[int]) -> str:
     return shown + (f" ... {members[-1]}" if len(members) > 8 else "")
 
 
-def _reached(lists: dict[int, list[int]], start: int) -> set[int]:
-    """Return all members that a path leads to from ``start``, itself included."""
-    seen, waiting = {start}, [start]
+def breadth_first(lists: Mapping[int, Sequence[int]], start: int) -> dict[int, int]:
+    """Return all members that ``start`` reaches, the nearest first, each with the one before it (``start``: itself)."""
+    before, waiting = {start: start}, deque([start])
     while waiting:
-        for other in lists[waiting.pop()]:
-            if other not in seen:
-                seen.add(other)
+        rank = waiting.popleft()
+        for other in lists[rank]:
+            if other not in before:
+                before[other] = rank
                 waiting.append(other)
-    return seen
+    return before

@@ -7,7 +7,6 @@ all x_i stays what it was, and the distance from it shrinks each round by at lea
 - ``metropolis``: W_ij = 1 / (1 + max(d_i, d_j)) along edges, the rest at home. Symmetric and doubly stochastic on every
   undirected graph, and each worker needs only its neighbours' degrees.
 - ``uniform``: W_ij = 1 / (1 + d), where every degree is d (of a directed graph: in and out).
-- a given matrix, or table of tables: checked to be doubly stochastic and to use existing edges only.
 - ``push``: W_ij = 1 / (1 + out-degree of j): columns sum to 1, rows need not. For push-sum on directed graphs, which
   carries a weight beside the vector and divides by it (Kempe, Dobra, Gehrke, "Gossip-based computation of aggregate
   information", 2003).
@@ -16,7 +15,6 @@ all x_i stays what it was, and the distance from it shrinks each round by at lea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -53,16 +51,14 @@ def degrees_of(graph: Graph) -> set[int]:
     return {len(others) for lists in (graph.inward_lists, graph.outward_lists) for others in lists.values()}
 
 
-def weights(graph: Graph, kind: str | Mapping[int, Mapping[int, float]] | Any) -> Weights:
+def weights(graph: Graph, kind: str) -> Weights:
     """Return doubly stochastic weights of the kind that is asked for."""
-    if not isinstance(kind, str):
-        return given(graph, kind)
     if kind == "metropolis":
         return metropolis(graph)
     if kind == "uniform":
         return uniform(graph)
     remedy = did_you_mean(kind, KINDS, "as in --mixing metropolis")
-    raise Misuse(f"mixing weights {kind!r}", f"one of {', '.join(KINDS)}, or a matrix", remedy)
+    raise Misuse(f"mixing weights {kind!r}", f"one of {', '.join(KINDS)}", remedy)
 
 
 def metropolis(graph: Graph) -> Weights:
@@ -72,11 +68,8 @@ def metropolis(graph: Graph) -> Weights:
     {0: 0.3333333333333333, 1: 0.6666666666666667}
     """
     if graph.directed:
-        raise Misuse(
-            "metropolis weights on a directed graph",
-            "an undirected one",
-            "use uniform weights where all degrees are equal, push-sum (push_weights), or an undirected topology",
-        )
+        remedy = "use uniform weights where all degrees are equal, push-sum (push_weights), or an undirected topology"
+        raise Misuse("metropolis weights on a directed graph", "an undirected one", remedy)
     rows = {rank: row_of(graph, rank, "metropolis") for rank in graph.members}
     return {rank: dict(sorted({**row, rank: 1.0 - sum(row.values())}.items())) for rank, row in rows.items()}
 
@@ -89,11 +82,9 @@ def uniform(graph: Graph) -> Weights:
     """
     degrees = degrees_of(graph)
     if len(degrees) > 1:
-        raise Misuse(
-            f"uniform weights where workers have {min(degrees)} to {max(degrees)} neighbours",
-            "equally many for everybody",
-            "use push-sum (push_weights)" if graph.directed else "use metropolis",
-        )
+        expected = "equally many for everybody"
+        remedy = "use push-sum (push_weights)" if graph.directed else "use metropolis"
+        raise Misuse(f"uniform weights where workers have {min(degrees)} to {max(degrees)} neighbours", expected, remedy)
     share = 1.0 / (1 + max(degrees, default=0))
     return {rank: dict.fromkeys(sorted([*graph.inward_lists[rank], rank]), share) for rank in graph.members}
 
@@ -106,37 +97,6 @@ def push(graph: Graph) -> Weights:
     """
     share = {rank: 1.0 / (1 + len(others)) for rank, others in graph.outward_lists.items()}
     return {rank: {other: share[other] for other in sorted([*graph.inward_lists[rank], rank])} for rank in graph.members}
-
-
-def given(graph: Graph, values: Mapping[int, Mapping[int, float]] | Any) -> Weights:
-    """Return the user's own weights, checked. An array has its rows and columns in the order of the members."""
-    size = len(graph.members)
-    if isinstance(values, Mapping):
-        strangers = {rank for row in [values, *values.values()] for rank in row} - set(graph.members)
-        if strangers:
-            raise Misuse(f"mixing weights of worker {min(strangers)}", "members of the graph only")
-        table = np.array([[values.get(i, {}).get(j, 0.0) for j in graph.members] for i in graph.members], float)
-    else:
-        table = np.asarray(values, dtype=float)
-    if table.shape != (size, size):
-        raise Misuse(f"mixing weights of shape {table.shape}", f"({size}, {size}): a row and a column for each worker")
-    if not np.isfinite(table).all() or (table < 0).any():
-        raise Misuse("mixing weights that are negative or not finite", "numbers from 0 to 1")
-    for what, sums in (("row", table.sum(axis=1)), ("column", table.sum(axis=0))):
-        worst = int(np.abs(sums - 1.0).argmax())
-        if abs(sums[worst] - 1.0) > 1e-6:
-            raise Misuse(
-                f"mixing weights whose {what} of worker {graph.members[worst]} sums to {sums[worst]:.6g}",
-                "1 for every row and every column, so that the mean is kept",
-                "metropolis weights are so on every undirected graph",
-            )
-    for index, rank in enumerate(graph.members):
-        allowed = {rank, *graph.inward_lists[rank]}
-        for other in (graph.members[column] for column in np.flatnonzero(table[index])):
-            if other not in allowed:
-                raise Misuse(f"a mixing weight of worker {rank} for {other}", "an edge between them", "add it, or use 0")
-    rows = ({j: float(x) for j, x in zip(graph.members, row, strict=True) if x} for row in table)
-    return dict(zip(graph.members, rows, strict=True))
 
 
 def matrix(members: Sequence[int], table: Weights) -> np.ndarray:

@@ -18,8 +18,8 @@ def parse(given: str | Mapping[str, Any] | Shape) -> Shape:
     """Read a shape: ``name``, ``name:key=value,key=value`` or a table with ``name``.
 
     A torus may be written ``torus:3x4``; a graph edge by edge is ``edges:0-1,1-2``;
-    ``matcha:budget=0.5,base=torus:3x4`` names its base last. ``file:PATH`` is turned into ``edges:`` before (files.py),
-    as nothing is read here.
+    ``matcha:budget=0.5,base=torus:3x4`` names its base last. ``file:PATH`` is turned into ``edges:`` before
+    (edge_list.py), as nothing is read here.
 
     >>> parse("torus:3x4") == parse({"name": "torus", "rows": 3, "columns": 4}) == parse("torus:rows=3,columns=2^2")
     True

@@ -1,8 +1,7 @@
 """A named shape wires any set of workers, from their ranks alone.
 
 Every worker works out the wiring for itself, from the written form of the shape, the sorted list of members and the
-number of the round. Nobody is told a graph, and no history is needed: workers that know the same members have the same
-graph.
+number of the round. No history is needed: workers that know the same members have the same graph.
 
 **Positions.** Most shapes are defined over positions 0 to n - 1. The n members take them so: a rank below n has the
 position of its own number; the other ranks, in order, take the positions that are left, lowest first. So
@@ -101,8 +100,7 @@ def _written(value: object) -> str:
 
 
 def from_positions(members: Sequence[int], edges: Sequence[Edge], directed: bool = False) -> Graph:
-    """Return the graph over ``members`` whose edges are between positions. Edges from a position to itself, which small
-    shapes have, are dropped."""
+    """Return the graph over ``members`` from edges between positions. Those from a position to itself are dropped."""
     ranks = ranks_by_position(members)
     pairs = frozenset((ranks[a], ranks[b]) for a, b in edges if a != b)
     return Graph(tuple(ranks), pairs, directed)

@@ -50,11 +50,8 @@ class Topology(Generic[W]):
             shape = check(spec, len(topology.workers))
             graph = shape.union(range(len(topology.workers)))
             if graph.directed or shape.varies:
-                raise Misuse(
-                    f"channels of the topology {spec!r}",
-                    "an undirected graph that does not vary",
-                    "channels carry both ways; try exponential:directed=no",
-                )
+                remedy = "channels carry both ways; try exponential:directed=no"
+                raise Misuse(f"channels of the topology {spec!r}", "an undirected graph that does not vary", remedy)
             topology.channels.update(graph.edges)
         return topology
 

@@ -22,6 +22,7 @@ from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.phase_protocols import PhaseProtocol, Protocol
 from taut.worker.connection import Connector
 from taut.worker.model.flat_params import FlatParams
+from taut.worker.model.platform import platform_of
 from taut.worker.model.snapshot import unpack
 from taut.worker.phases import Phases
 from taut.worker.rejoin import RejoinState
@@ -55,8 +56,17 @@ class JoinHandshake:
     def ask(self, was: int) -> None:
         """Say hello until the supervisor says welcome; ``was``: the rank of this process before, or -1."""
         comm, connector = self.comm, self._connector
-        who = (connector.host, connector.pid, was)
-        hello = Hello(PROTOCOL_VERSION, self.params.specs(), connector.address, connector.public_key, *who)
+        hello = Hello(
+            PROTOCOL_VERSION,
+            self.params.specs(),
+            connector.address,
+            connector.public_key,
+            connector.host,
+            connector.pid,
+            was,
+            platform_of(self.params),
+            self.params.digest(),
+        )
         comm.say(hello)
         comm.wait(lambda status: status.welcome is not None, do_nothing, again=lambda: comm.say(hello))
         assert comm.status.welcome is not None

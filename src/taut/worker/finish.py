@@ -11,8 +11,10 @@ import msgspec
 import numpy as np
 
 from taut.codecs import sketch
+from taut.core.drift import DRIFT
 from taut.core.files import write_atomically
 from taut.core.messages import UPLOAD_NBYTES, Digest, Statistics, Upload
+from taut.core.pacing import Window
 from taut.errors import MalformedMessage, Misuse, ReplicasDiffer, RunFailed
 from taut.strategies.allreduce.final_average import FinalAverage
 from taut.strategies.api import Draining, Finished, Local, MethodEvent, Placed, Tell
@@ -75,6 +77,15 @@ class Settler:
         while not self.finished:
             self.comm.wait(lambda _: self.finished or bool(self.phase_protocol.settling_mail), all_idle)
         self.local.put_back()
+
+    def check_drift(self) -> None:
+        """Raise ``ReplicasDiffer`` where this replica was further from the mean than rounding explains."""
+        distance = self.state.distance
+        if distance is not None and distance > DRIFT:
+            raise ReplicasDiffer(
+                f"this replica was {distance:.2g} of the norm away from the mean of all, which rounding does not explain "
+                f"(expected at most {DRIFT:g})"
+            )
 
     def catch_up(self) -> None:
         roster = self.comm.status.roster
@@ -195,9 +206,26 @@ class Finishing:
         score = self.validation.score(model) if changed and not failures else self.score
         note = self.validation.note() if len(self.validation.failures) > failures else ""
         data = save(self.replica.params.state_dict())
-        for offset in range(0, max(1, len(data)), UPLOAD_NBYTES):
-            part = data[offset : offset + UPLOAD_NBYTES]
-            self.comm.say(Upload(offset, len(data), score, note), [part])
+        self._send_paced(memoryview(data), score, note)
+
+    def _send_paced(self, data: memoryview, score: float | None, note: str) -> None:
+        """Send the model in parts, no faster than they arrive: heartbeats go the same way. Stop where the supervisor has
+        the model, or asks for it again."""
+        comm, window = self.comm, Window(UPLOAD_NBYTES)
+        finish = comm.status.finish
+        comm.status.uploaded = 0
+
+        def may_go_on(status: RunStatus) -> bool:
+            window.seen(status.uploaded, comm.clock.now())
+            return window.room or status.saved is not None or status.finish is not finish
+
+        while window.offset < len(data):
+            comm.wait(may_go_on, self._idle)
+            if not window.room:
+                return
+            part = data[window.offset : window.offset + window.part_nbytes]
+            comm.say(Upload(window.offset, len(data), score, note), [bytes(part)])
+            window.sent(len(part), comm.clock.now())
 
 
 def _why_differ(refused: Mapping[int, int]) -> str:

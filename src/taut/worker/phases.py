@@ -72,13 +72,13 @@ class Phases:
 
     def enter(self, number: int) -> None:
         """Enter the phase that the run is in when this worker comes to it."""
-        if number >= len(self.schedule.phases):
+        if number >= len(self.schedule.phases) and not self.schedule.resync:
             raise MalformedMessage(f"phase {number} of a run of {len(self.schedule.phases)}")
         self.number, self.steps = number, 0
 
     @property
     def phase(self) -> Phase:
-        return self.schedule.phases[self.number]
+        return self.schedule.at(self.number)
 
     @property
     def choice(self) -> Choice:
@@ -87,12 +87,12 @@ class Phases:
 
     def choice_of(self, number: int) -> Choice:
         """Return the strategy of this phase."""
-        return on_topology(self.schedule.phases[number].choice, self.settings.get("topology", "complete"))
+        return on_topology(self.schedule.at(number).choice, self.settings.get("topology", "complete"))
 
     @property
     def last(self) -> Choice:
         """Return the strategy that the run ends with."""
-        return self.choice_of(-1)
+        return on_topology(self.schedule.last, self.settings.get("topology", "complete"))
 
     def hands_over(self, number: int) -> bool:
         """Return whether a newcomer gets the state through the method in this phase, not from a donor."""
@@ -206,6 +206,8 @@ class Phases:
             settler = Settler(Averaged(self.replica, _moments(optimizer) if of_gradients else None), self.comm)
             settler.run(self.exchange.idle)
             former.append(settler.catch_up)
+            if alike and coming >= len(self.schedule.phases):
+                settler.check_drift()
         self._former = former
         self.comm.advance(self.protocol(coming))
         self.enter(coming)

@@ -328,7 +328,7 @@ class WorkerSession:
             self.exchange,
             self.validation,
             self.statistics,
-            averages=self.finish_policy == "average" and not consensus,
+            averages=self.comm.status.averages or (self.finish_policy == "average" and not consensus),
         )
         try:
             finishing.run()

@@ -172,7 +172,7 @@ def test_scores_are_in_the_table_the_summary_and_the_record() -> None:
     said = text.getvalue()
     for word in ("score", "0.625", "the average of 2 replicas, validation score 0.75", "0.25 before they were averaged"):
         assert word in said
-    record = outcome_record("r", "runs/r", {}, judged)
+    record = plain(outcome_record("r", "runs/r", {}, judged))
     assert record["validation"] == {"replicas": {"0": 0.625, "1": None}, "chosen": 0.75, "better": "higher"}
     assert (record["finish"], record["consensus_distance"]) == ("average", 0.25)
     assert outcome_record("r", "runs/r", {}, outcome([]))["validation"] is None

@@ -11,8 +11,7 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from taut.cli.output.console import notes
-from taut.cli.output.stderr import StandardError
+from taut.cli.output.console import StandardError, notes
 
 FULL = Path("/dev/full")
 pytestmark = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")

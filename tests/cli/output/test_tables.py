@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from taut.cli.main import main
-from taut.supervisor.storage.store_reader import StoreWriter
+from taut.supervisor.storage.store_writer import StoreWriter
 from taut.supervisor.view import Outcome
 
 NAMES = ("20261115-031822-quiet-otter", "20261115-031901-polite-albatross", "mine")

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -164,7 +165,7 @@ def test_the_bound_of_clipping_is_nearly_reached():
 
 
 @pytest.mark.parametrize("compressor", ALL, ids=name)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=some(25), deadline=None)
 @given(v=vectors, seed=st.integers(0, 2**64 - 1))
 def test_q_is_decoded_to_the_last_bit_and_torch_gives_the_same(compressor, v, seed):
     payload, q = compressed(compressor, v, seed, turn=3)

@@ -8,6 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,7 +75,7 @@ def change(rng, size, kind):
 
 
 @pytest.mark.parametrize("compressor", COMPRESSORS, ids=repr)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=some(6), deadline=None)
 @given(
     st.one_of(st.integers(1, 200), st.integers(1000, 5000)),
     st.lists(st.sampled_from(["normal", "ties", "zeros", "equal", "tiny"]), min_size=1, max_size=3),

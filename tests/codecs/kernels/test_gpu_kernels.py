@@ -11,6 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,7 +68,7 @@ def check_signs(method, mine, theirs, lo, hi, limit, share=0.37):
 
 
 @pytest.mark.parametrize("method", ["tether", "threshold"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=some(10), deadline=None)
 @given(
     st.integers(1, 500),
     st.lists(st.sampled_from([0.01, 1.5, 2.5, 3.0, 9.0]), min_size=1, max_size=3),

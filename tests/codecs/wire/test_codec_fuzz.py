@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from fuzzers.payload_samples import SIZE, made, payload_samples
 
 from taut.codecs import Kind, parse, validate
 from taut.codecs.wire.payload import COUNTS, PAIRS, build, header
 from taut.errors import MalformedMessage
 from taut.testing import fuzz_payloads
-from taut.testing.fuzz.payload_samples import SIZE, made, payload_samples
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fuzzers.payload_samples import SIZE, payload_samples
 
 from taut.codecs import parse, snap
 from taut.codecs.wire.magnitude import FAR, reach
 from taut.codecs.wire.merge import expand
 from taut.codecs.wire.payload import COUNTS, PAIRS, Header, Kind, build, header, index_type
 from taut.errors import MalformedMessage
-from taut.testing.fuzz.payload_samples import SIZE, payload_samples
 
 ALLOWED = FAR * 8.0  # of weights that begin below 1/4
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as draw
 
@@ -27,7 +28,7 @@ def both(strategy: str, workers: int, **given: object) -> tuple[float, float]:
     return one, other
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=some(12), deadline=None)
 @given(
     schedule=draw.sampled_from(["ring", "torus"]),
     workers=draw.integers(2, 8),

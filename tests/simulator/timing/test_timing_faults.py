@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as draw
 
@@ -30,7 +31,7 @@ def run(name: str, faults: tuple[Fault, ...], workers: int, together: bool | Non
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=some(12), deadline=None)
 @given(
     deaths=draw.lists(draw.tuples(draw.integers(0, 4), draw.floats(0.0, 0.5)), min_size=1, max_size=4),
     workers=draw.integers(2, 5),
@@ -63,7 +64,7 @@ def test_synchronous_training_stands_still_while_a_newcomer_is_given_the_state(t
 
 
 @pytest.mark.parametrize("name", JOINED)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=some(6), deadline=None)
 @given(at_s=draw.floats(0.0, 0.12), count=draw.integers(1, 3), dies_s=draw.none() | draw.floats(0.0, 0.2))
 def test_newcomers_take_part(name: str, at_s: float, count: int, dies_s: float | None) -> None:
     deaths = () if dies_s is None else (Fail(0, dies_s),)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,7 +147,7 @@ def check(world: World, target: int) -> None:
     schedule=st.sampled_from(SCHEDULES),
     trouble=st.sampled_from([0.0, 0.02, 0.1]),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=some(400), deadline=None)
 def test_who_completes_a_round_has_its_sum_and_nobody_waits_for_ever(
     seed: int, workers: int, schedule: str, trouble: float
 ) -> None:

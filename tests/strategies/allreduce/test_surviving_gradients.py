@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,7 +77,7 @@ class Mortals(MethodWorld):
     several=st.booleans(),
     moments=st.lists(st.integers(0, 250), min_size=1, max_size=2),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=some(250), deadline=None)
 def test_no_gradient_of_a_survivor_is_lost(
     seed: int, workers: int, method: str, several: bool, moments: list[int]
 ) -> None:

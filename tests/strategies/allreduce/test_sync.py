@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -152,7 +153,7 @@ def check_equal(world: MethodWorld) -> None:
     lossy=st.booleans(),
     kills=st.sampled_from([0.0, 0.005, 0.02]),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=some(80), deadline=None)
 def test_replicas_stay_equal_whoever_dies(seed: int, workers: int, method: str, lossy: bool, kills: float) -> None:
     chosen = parse(method).method()
     assert isinstance(chosen, Sync)
@@ -172,7 +173,7 @@ def test_replicas_stay_equal_whoever_dies(seed: int, workers: int, method: str, 
     kills=st.sampled_from([0.0, 0.005, 0.02]),
     slow=st.integers(-1, 2),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=some(120), deadline=None)
 def test_with_backup_workers_replicas_stay_equal_whoever_dies(
     seed: int, workers: int, backup: int, lossy: bool, kills: float, slow: int
 ) -> None:

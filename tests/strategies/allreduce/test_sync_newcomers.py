@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -145,7 +146,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 400), st.booleans()), min_size=1, ma
     how=st.sampled_from(["ring", "tree", "lanes", "backup", "codec"]),
     changes=CHANGES,
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=some(120), deadline=None)
 def test_who_joins_makes_the_same_steps(seed: int, workers: int, how: str, changes: list[tuple[int, bool]]) -> None:
     method = Sync(
         schedule="tree" if how == "tree" else "ring",

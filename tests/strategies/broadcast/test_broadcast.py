@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from examples import some
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from taut.testing.checks.strategy_check import check_strategy, merge_sets
 )
 @example(seed=1168057, budget=64, window=8)  # heavy loss: a deadline that only ever grows does not end
 @example(seed=11629, budget=8, window=8)  # few round trips, the first of them long: deadlines must come down again
-@settings(max_examples=150)
+@settings(max_examples=some(150))
 def test_every_update_reaches_everybody_once(seed: int, budget: int, window: int) -> None:
     strategy = Broadcast(merge=merge_sets, budget_nbytes=budget, window_nbytes=window, compares=True)
     check_strategy(strategy, seed)

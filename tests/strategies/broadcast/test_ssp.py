@@ -6,6 +6,7 @@ import math
 import random
 
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,7 +69,7 @@ def history(strategy: Broadcast, seed: int, events: int = 250) -> Paced:
 
 
 @given(seed=st.integers(0, 2**32), slack=st.integers(0, 9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 def test_nobody_gets_more_than_the_slack_ahead_and_nobody_waits_for_ever(seed: int, slack: int) -> None:
     world = history(StaleSynchronous(merge=merge_sets, slack=slack), seed)
     for _ in range(60):
@@ -89,7 +90,7 @@ def test_nobody_gets_more_than_the_slack_ahead_and_nobody_waits_for_ever(seed: i
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=some(30), deadline=None)
 def test_ssp_is_complete(seed: int) -> None:
     check_strategy(StaleSynchronous(merge=merge_sets, slack=2), seed, steps=200)
 

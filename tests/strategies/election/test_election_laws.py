@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from election_world import BEAT_S, World
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,7 +61,7 @@ def _deliver(world: World, random: Random, sides: dict[int, int], loss: float, l
 
 
 @given(workers=st.integers(2, 6), seed=st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=some(100), deadline=None)
 def test_no_round_is_made_twice(workers: int, seed: int) -> None:
     world, random = World(workers, seed), Random(seed)
     for _ in range(PHASES):
@@ -87,7 +88,7 @@ def _go(world: World, together: set[int], beats: int) -> int:
 
 
 @given(workers=st.integers(2, 7), seed=st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 def test_a_majority_that_is_together_goes_on_and_a_minority_does_not(workers: int, seed: int) -> None:
     world, random = World(workers, seed), Random(seed)
     together = set(world.workers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import some
 from gossip_histories import live_through
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +33,7 @@ CELLS = [(case, topology) for case, (_, topologies) in CASES.items() for topolog
 
 
 @pytest.mark.parametrize(("case", "topology"), CELLS, ids=[f"{case} on {topology}" for case, topology in CELLS])
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=some(6), deadline=None)
 @given(seed=st.integers(0, 10**6), lossy=st.booleans())
 def test_everybody_comes_to_the_end(case: str, topology: str, seed: int, lossy: bool) -> None:
     method, _ = CASES[case]

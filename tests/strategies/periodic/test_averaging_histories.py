@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from averaging_worlds import Watched, assert_equal_bits, end, live_through, starts, wander
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +37,7 @@ METHODS = [
 @pytest.mark.parametrize("lossy", [False, True])
 @pytest.mark.parametrize("given_method", METHODS)
 def test_everybody_finishes_with_the_same_bits(given_method: str, lossy: bool) -> None:
-    @settings(max_examples=8 if lossy else 20)
+    @settings(max_examples=some(8 if lossy else 20))
     @given(st.integers(0, 2**31), st.integers(1, 5), st.sampled_from([1, 5, 40]))
     def check(seed: int, workers: int, size: int) -> None:
         assert_equal_bits(live_through(parse(given_method).method(), seed, workers=workers, lossy=lossy, size=size))

@@ -469,7 +469,7 @@ def test_together_they_find_what_nobody_can_find_alone(given_method: str) -> Non
     ("bad", "part"),
     [
         ("averaging:every=0", "every=0"),
-        ("averaging:weights=loss", "samples or equal"),
+        ("averaging:weights=loss", "one of samples, equal"),
         ("averaging:schedule=smoke", "smoke"),
         ("fedavg:fraction=0", "fraction=0"),
         ("fedavg:fraction=1.5", "up to 1"),

@@ -7,6 +7,7 @@ from collections import deque
 import numpy as np
 import pytest
 from averaging_worlds import Watched, starts, wander
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -143,7 +144,7 @@ def test_a_centre_whose_holder_dies_is_asked_again_with_what_was_given() -> None
     assert state.exchanges == 2 and world.actors[0].x.tolist() == [6.5, 6.5] and state.center.view.tolist() == [6.5, 6.5]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=some(15), deadline=None)
 @given(seed=SEEDS, more=st.integers(1, 5))
 def test_delayed_diloco_pushes_what_it_did_meanwhile(seed: int, more: int) -> None:
     """The answer of worker 1 is late: x is its theta and what worker 0 has moved by, which is in the next push, once."""

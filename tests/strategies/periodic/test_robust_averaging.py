@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,7 +66,7 @@ def merged(kind: str, vectors: list[list[float]], seed: int = 0) -> list[np.ndar
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data(), honest=st.lists(VALUES, min_size=1, max_size=6), seed=st.integers(0, 99))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 def test_liars_move_nobody_and_all_agree(kind: str, data: st.DataObject, honest: list, seed: int) -> None:
     """Weights that are not finite are left out; of the rest, as many may be wrong as the method allows."""
     bounds = [trimmed_count(p) if kind == "trimmed" else (p - 1) // 2 for p in range(12)]

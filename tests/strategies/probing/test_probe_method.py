@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,7 +53,7 @@ class Watched(Actor):
 
 
 @given(seed=st.integers(0, 2**32), workers=st.integers(1, 10))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=some(15), deadline=None)
 def test_every_link_is_measured_once_by_one_end(seed: int, workers: int) -> None:
     world = MethodWorld(Probing(2, 2, seconds=0.0), [np.ones(64, np.float32)] * workers, seed=seed, actor=Watched)
     world.run(60, freely=True)

@@ -256,7 +256,7 @@ def test_late_pushes_make_less_of_a_move() -> None:
         ("server:shards=0", "shards=0"),
         ("server:push=0", "push=0"),
         ("server:staleness=dx", "none, rate, dc, dc-constant, agn"),
-        ("server:on_death=panic", "elect or stop"),
+        ("server:on_death=panic", "one of elect, stop"),
         ("server:lambda0=-1", "default"),
         ("server:scale=nan", "scale=nan"),
     ],

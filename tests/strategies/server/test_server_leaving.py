@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from examples import some
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -87,7 +88,7 @@ HISTORIES = st.lists(st.tuples(st.integers(0, 120), st.integers(0, 5)), min_size
     push=st.integers(1, 3),
 )
 @example(leaves=[(10, 4), (15, 1), (12, 0)], joins=[], seed=1659, shards=4, push=2)  # a hand-over comes too early
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=some(80), deadline=None)
 def test_every_push_counts_once_whoever_leaves_and_joins(
     leaves: list[tuple[int, int]], joins: list[int], seed: int, shards: int, push: int
 ) -> None:
@@ -134,7 +135,7 @@ def lives_through(
     leaves=FEW,
     joins=st.lists(MOMENTS, max_size=2),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=some(80), deadline=None)
 def test_deaths_hold_nobody_up_and_count_nothing_twice(
     seed: int, shards: int, deaths: list[tuple[int, int]], leaves: list[tuple[int, int]], joins: list[int]
 ) -> None:

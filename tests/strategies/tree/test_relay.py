@@ -8,6 +8,7 @@ import random
 
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,7 +79,7 @@ def test_drained_replicas_are_identical(seed: int, workers: int, topology: str, 
 
 
 @given(seed=st.integers(0, 2**31), topology=st.sampled_from(TOPOLOGIES))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 def test_deaths_and_joins_at_any_moment(seed: int, topology: str) -> None:
     choose = random.Random(seed)
     world = world_of(choose.randint(2, 6), topology, seed, lossy=choose.random() < 0.3)

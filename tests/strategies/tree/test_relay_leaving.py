@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leaving_worlds import LeavingWorld
@@ -92,7 +93,7 @@ def finish(world: LeavingWorld) -> None:
     seed=st.integers(0, 2**16),
     late=st.booleans(),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=some(30), deadline=None)
 def test_nothing_is_lost_whoever_leaves_and_when(leaves, workers, topology, codec, seed, late):
     world = world_of(workers, topology, codec, seed, late)
     for event in range(110):

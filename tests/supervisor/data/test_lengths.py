@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given
+from examples import some
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Restarted, Scripted
 
@@ -151,6 +152,7 @@ def test_a_pass_that_was_trained_on_before_the_supervisor_died_keeps_its_length(
 
 
 @given(st.integers(3, 6), st.randoms(use_true_random=False), st.integers(0, 3))
+@settings(max_examples=some(100))
 def test_one_liar_among_several_loses_its_place_and_nobody_else_does(workers: int, chance: Random, odd: int) -> None:
     run = Scripted(workers=workers)
     run.train(*range(workers))

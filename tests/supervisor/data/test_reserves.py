@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from examples import some
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scripted import Restarted
@@ -243,7 +244,7 @@ class Play:
         assert all(places[epoch] == self.length(epoch) for epoch in range(self.passes))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(0, 3), st.integers(0, 3))
 @example(187, 2, 2, 1)  # taken, then left out of an offer, then offered again by one who had not heard of it
 @example(1659310751, 1, 2, 3)  # the pulse that says that something was lost is lost, too
@@ -254,7 +255,7 @@ def test_each_sample_exactly_once_whenever_the_supervisor_dies(seed: int, worker
     assert len(play.trained) == LENGTH * PASSES
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=some(20), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(0, 3), st.integers(0, 3))
 def test_each_sample_exactly_once_where_passes_are_asked_for_one_by_one(
     seed: int, workers: int, deaths: int, breaks: int
@@ -265,7 +266,7 @@ def test_each_sample_exactly_once_where_passes_are_asked_for_one_by_one(
     assert breaks or play.run.cluster.leases.samples_again == 0  # what a broken link may have taken with it is uncertain
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(0, 2), st.integers(0, 3), st.booleans())
 def test_what_a_worker_has_when_its_loop_is_over_was_touched_by_nobody(
     seed: int, workers: int, deaths: int, breaks: int, one_by_one: bool
@@ -298,7 +299,7 @@ def test_who_is_alone_takes_place_after_place_however_late_it_hears_of_them(seed
     assert play.order == sorted(play.order)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=some(30), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(50, 600))
 def test_what_a_dead_supervisor_set_aside_is_trained_on_without_it(seed: int, workers: int, life: int) -> None:
     """It dies after so many events and does not come back for long: its workers go on until they have nothing left, and

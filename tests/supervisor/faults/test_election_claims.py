@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted
@@ -36,7 +37,7 @@ def _claims(draw: st.DrawFn, workers: int) -> list[Claim]:
 
 
 @given(data=st.data(), workers=st.integers(2, 6), patient=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 def test_no_claim_of_one_worker_has_anybody_given_up_who_is_heard(
     data: st.DataObject, workers: int, patient: bool
 ) -> None:
@@ -51,7 +52,7 @@ def test_no_claim_of_one_worker_has_anybody_given_up_who_is_heard(
 
 
 @given(data=st.data(), workers=st.integers(3, 6), hostile=st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 def test_liars_who_are_no_majority_of_the_named_have_nobody_given_up(
     data: st.DataObject, workers: int, hostile: int
 ) -> None:

@@ -4,6 +4,7 @@ of it."""
 from __future__ import annotations
 
 import numpy as np
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted, digest, hello
@@ -329,7 +330,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=some(150))
 @given(steps, st.integers(1, 4))
 def test_kill_any_worker_at_any_message_and_the_run_still_ends(moves: list[tuple[str, int]], workers: int) -> None:
     run = Scripted(workers=workers)

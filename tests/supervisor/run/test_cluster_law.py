@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted, digest, hello
@@ -111,7 +112,7 @@ def play(run: Scripted, actors: dict[int, Actor], incidents: dict[int, str], cha
     raise AssertionError("no end")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=some(300), deadline=None)
 @given(
     st.dictionaries(st.integers(0, 130), st.sampled_from(["kill", "join"]), max_size=5),
     st.integers(1, 4),

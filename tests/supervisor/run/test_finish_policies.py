@@ -18,8 +18,7 @@ from taut.core.messages import Digest, Expulsion, Finish, Ready, Refusal, Saved,
 from taut.supervisor.run.actions import SaveIndex
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
-from taut.supervisor.run.replica_distance import consensus, relative
-from taut.supervisor.run.verdict import by_score, spread
+from taut.supervisor.run.verdict import by_score, consensus, relative, spread
 from taut.supervisor.storage.model_file import write_index
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from taut.testing.fuzz.handler_fuzz import STATES, fuzz_handlers
-from taut.testing.fuzz.random_messages import KINDS
+from fuzzers.handler_fuzz import STATES, fuzz_handlers
+from fuzzers.random_messages import KINDS
 
 
 def test_no_random_message_breaks_a_handler() -> None:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Digest, Statistics, TensorSpec, Upload
 from taut.errors import MalformedMessage
-from taut.supervisor.run.replica_distance import consensus
-from taut.supervisor.run.verdict import ModelUpload, average_buffers, judge, upload_limit_nbytes
+from taut.supervisor.run.verdict import ModelUpload, average_buffers, consensus, judge, upload_limit_nbytes
 
 floats = st.floats(-1e6, 1e6, width=32)
 

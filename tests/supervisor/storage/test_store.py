@@ -4,14 +4,13 @@ else."""
 from __future__ import annotations
 
 import math
-import random
 import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,8 +21,8 @@ from taut.supervisor.service import Supervisor
 from taut.supervisor.standby import Standby
 from taut.supervisor.storage.journal import Journal
 from taut.supervisor.storage.previous_run import KEYS_FILE
-from taut.supervisor.storage.run_names import new_run, run_name
-from taut.supervisor.storage.store_reader import StoreWriter, list_runs, load_run
+from taut.supervisor.storage.store_reader import list_runs, load_run
+from taut.supervisor.storage.store_writer import StoreWriter
 from taut.supervisor.view import Outcome
 from taut.testing import FakeClock
 from taut.transport.keys import RunKeys, write_token_file
@@ -106,7 +105,7 @@ def test_a_run_whose_supervisor_vanished_is_interrupted(tmp_path: Path) -> None:
 def test_an_unknown_run_names_the_nearest(tmp_path: Path) -> None:
     a_run(tmp_path).close()
     a_run(tmp_path, "20261116-000000-quiet-otter").close()
-    with pytest.raises(Misuse, match="did you mean 20261115-031822-quiet-otter"):
+    with pytest.raises(Misuse, match="did you mean '20261115-031822-quiet-otter'"):
         load_run(tmp_path, "20261115-031822-quiet-oter")
     with pytest.raises(Misuse, match="20261115-031822-quiet-otter or 20261116-000000-quiet-otter"):
         load_run(tmp_path, "quiet-otter")
@@ -129,8 +128,6 @@ def test_a_file_in_the_way_is_a_storage_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageFailed, match="file"):
         StoreWriter(tmp_path / "file" / "run", "run")
-    with pytest.raises(StorageFailed):
-        new_run(tmp_path / "file")
 
 
 FULL_DISK = """
@@ -138,14 +135,15 @@ FULL_DISK = """
     from pathlib import Path
     from taut.core.messages import Statistics
     from taut.supervisor.storage.journal import Journal
-    from taut.supervisor.storage.store_reader import StoreWriter
+    from taut.supervisor.storage.store_writer import StoreWriter
 
     store = StoreWriter(Path(sys.argv[1]), "run")
     store.begin(100.0, "", {}, {})
     journal = Journal(store, 0.0, 100.0)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
     for step in range(3000):
-        journal.measured(step % 50, Statistics(steps=step), True, float(step))
+        statistics = Statistics(steps=step)
+        journal.write(float(step), partial(StoreWriter.measured, rank=step % 50, statistics=statistics, final=True))
         journal.record("note", "x" * 500, float(step))
         journal.flush(float(step))
     warnings = [event for event in journal.events if event.kind == "storage"]
@@ -184,22 +182,14 @@ def test_one_warning_is_given_and_the_outcome_is_tried_again(tmp_path: Path) -> 
     journal = Journal(store, 0.0, 100.0)
     store.full = True
     for step in range(10):
-        journal.measured(0, Statistics(steps=step), True, float(step))
+        statistics = Statistics(steps=step)
+        journal.write(float(step), partial(StoreWriter.measured, rank=0, statistics=statistics, final=True))
     assert [event.kind for event in journal.events] == ["storage"]
     assert "disk full" in journal.events[0].text
     store.full = False
     journal.finished(OUTCOME, 11.0)
     journal.close()
     assert load_run(tmp_path, "run").summary.state == "finished"
-
-
-def test_names_sort_by_time_and_are_nobody_elses(tmp_path: Path) -> None:
-    now = datetime(2026, 11, 15, 3, 18, 22)
-    paths = [new_run(tmp_path, now, random.Random(1)) for _ in range(3)]
-    assert len(set(paths)) == 3
-    assert paths[0].name == run_name(now, random.Random(1))
-    assert paths[0].name < run_name(now.replace(second=23), random.Random(0))
-    assert len(paths[0].name.split("-")) == 4
 
 
 def test_the_file_is_in_write_ahead_mode(tmp_path: Path) -> None:

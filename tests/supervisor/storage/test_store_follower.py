@@ -9,7 +9,7 @@ import pytest
 from taut.core.messages import Statistics
 from taut.errors import Misuse
 from taut.supervisor.storage.store_follower import LEAST_STRETCHES, StoreFollower
-from taut.supervisor.storage.store_reader import StoreWriter
+from taut.supervisor.storage.store_writer import StoreWriter
 
 
 def a_store(folder: Path) -> StoreWriter:
@@ -30,7 +30,7 @@ def test_everything_is_read_once(tmp_path: Path) -> None:
         store.flush()
         fresh = tail.read()
         seen += [record.statistics.steps for record in fresh.statistics]
-        assert [(number, event.text) for number, event in fresh.events] == [(step + 1, str(step))]
+        assert (fresh.event_rows, [event.text for event in fresh.events]) == ((step + 1,), [str(step)])
         assert len(fresh.workers) == step + 1
     assert seen == [0, 1, 2, 3, 4]
     assert tail.read().statistics == ()

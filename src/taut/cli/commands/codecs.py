@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from taut.cli.completion import complete_codec
 from taut.cli.launch import check_script
-from taut.cli.options import Json, output_flag
+from taut.cli.options import Json, complete_codec, output_flag
 from taut.cli.output.console import print_json, results, status
 from taut.errors import Misuse
 
@@ -91,7 +90,9 @@ def codecs(
     specs = chosen(given, only)
     elements = None if size is None else parse_size(size)
     _check(script, files, measure, no_measure, steps)
-    on, rows, kept = "", _unmeasured(specs), None
+    from taut.cli.output.codec_tables import listed
+
+    on, rows, kept = "", listed(specs, (), None), None
     with status("measuring ", quiet or as_json) as progress:
         if measure:
             from taut.cli.codec_measurement import keep
@@ -156,12 +157,6 @@ def _check(script: Path | None, files: Sequence[Path], measure: bool, no_measure
         raise Misuse(f"--steps {steps}", "at least 2, of which the later half counts")
 
 
-def _unmeasured(specs: Sequence[str]) -> list[Listed]:
-    from taut.cli.output.codec_tables import listed
-
-    return listed(specs, (), None)
-
-
 def _measure(
     specs: Sequence[str],
     script: Path | None,
@@ -172,7 +167,6 @@ def _measure(
     steps: int,
     progress: Progress,
 ) -> tuple[str, list[Listed]]:
-    """Measure the codecs. Return a description of the updates, and the codecs with their figures."""
     from taut.cli.codec_measurement import MADE_UP, MOST_OWN, on_checkpoints, on_made_up, on_script, with_dense
     from taut.cli.output.codec_tables import listed
 

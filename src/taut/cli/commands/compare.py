@@ -14,10 +14,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from taut.cli.commands.compare_scenario import simulated_job
-from taut.cli.completion import complete_codec, complete_strategy, complete_topology
 from taut.cli.launch import check_script
 from taut.cli.machines import Machines
-from taut.cli.options import Given, Json, Quiet, ScriptArgs, output_flag, run_flag, with_flags
+from taut.cli.options import (
+    Given,
+    Json,
+    Quiet,
+    ScriptArgs,
+    complete_codec,
+    complete_strategy,
+    complete_topology,
+    output_flag,
+    run_flag,
+    with_flags,
+)
 from taut.cli.output.console import notes, print_json, results
 from taut.early_sigint import INTERRUPTED
 from taut.errors import Misuse
@@ -90,7 +100,9 @@ def compare(
         job = simulated_job(job, machines, steps, parameters, timing_only, folder, silent)
     else:
         check_script(job.script)
-        job = really(job, threads, config)
+        given_flags = {"--threads": threads, "--config": config}
+        words = [word for flag, value in given_flags.items() if value is not None for word in (flag, str(value))]
+        job = replace(job, flags=tuple(words))
     made, code = conducted(job, matrix, folder, target, resume, silent)
     page = made.write()
     if as_json:
@@ -142,23 +154,13 @@ def check_kind(simulate: bool, of_simulations: Mapping[str, object], of_real_run
         raise Misuse(wrong[0], f"{beside} beside it", f"add {beside}, or leave {wrong[0]} out")
 
 
-def really(job: Job, threads: int | None, config: Path | None) -> Job:
-    """Return the job with the flags of ``taut run``."""
-
-    words = [
-        *(["--threads", str(threads)] if threads is not None else []),
-        *(["--config", str(config)] if config else []),
-    ]
-    return replace(job, flags=tuple(words))
-
-
 def conducted(
     job: Job, matrix: Matrix, folder: Path, target: str | None, resume: bool, silent: bool
 ) -> tuple[Comparison, int]:
     """Make all runs. Return the comparison and the exit code: an interrupted comparison has a report on the runs that
     were made."""
     from taut.comparison.report.progress import Progress
-    from taut.comparison.runs.comparison import Interrupted, Watcher, conduct
+    from taut.comparison.runs.comparison import Interrupted, conduct
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -166,8 +168,7 @@ def conducted(
     before = signal.signal(signal.SIGTERM, interrupt)
     command = shlex.join(["taut", *sys.argv[1:]])
     try:
-        with Progress(notes(), silent) as progress:
-            watcher = Watcher() if silent else progress
+        with Progress(notes(), silent) as watcher:
             made = conduct(job, matrix, folder, target=target, resume=resume, watcher=watcher, command=command)
         return made, 0
     except Interrupted as stopped:
@@ -181,15 +182,15 @@ def conducted(
 def record(made: Comparison, page: Path) -> dict[str, Any]:
     """Return the one object of ``--json``."""
     return {
-        "folder": str(made.folder),
-        "report": str(page),
+        "folder": made.folder,
+        "report": page,
         "simulated": made.job.simulated,
         "target": None if made.target is None else str(made.target),
         "findings": made.findings,
-        "summary": list(made.summary),
-        "runs": list(made.table),
+        "summary": made.summary,
+        "runs": made.table,
         "missing": made.missing,
-        "skipped": [{"what": one.what, "reason": one.reason} for one in made.skipped],
+        "skipped": made.skipped,
     }
 
 

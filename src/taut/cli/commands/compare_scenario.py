@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 
 def simulated_job(
-    job: Job,
-    machines: Machines,
-    steps: int | None,
-    parameters: int | None,
-    timing_only: bool,
-    folder: Path,
-    silent: bool,
+    job: Job, machines: Machines, steps: int | None, parameters: int | None, timing_only: bool, folder: Path, silent: bool
 ) -> Job:
     """Return the job with its machines. Where the time of a step was not given, it is measured once for all runs and kept
     in the folder: a second measurement would give another figure, and so another comparison."""

@@ -10,16 +10,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-from rich.table import Table
-
 from taut.cli.commands.run import LocalRun, check_start
-from taut.cli.demo.three_runs import LINK, SECONDS, compare_on, default_workers, finished
+from taut.cli.demo.three_runs import LINK, SECONDS, compare_on, default_workers, finished, show_files, show_table
 from taut.cli.options import Given, Json, Quiet, Start, output_flag, run_flag, with_flags
-from taut.cli.output.console import notes, print_json, results, set_up_log
+from taut.cli.output.console import notes, print_json, set_up_log
 from taut.cli.output.display import Display, split_text
-from taut.cli.output.format import compression, scores_text, time_shares, times, validation_record
-from taut.cli.run_end import check_joined, report_failures
-from taut.config import Settings
+from taut.cli.output.format import SAME, compression, figures, scores_text, time_shares, times
+from taut.config import AGREED, Settings
 from taut.core.messages import Statistics
 from taut.errors import Misuse
 from taut.quantities import size
@@ -78,7 +75,7 @@ def demo(
         raise Misuse(f"--workers = {settings.workers}", "at least 2: one is killed", "--quick takes one worker, too")
     compared = compare_on(settings, seconds, display, start, plot)
     if as_json:
-        compared.print_json()
+        print_json(compared.record())
     elif not quiet:
         compared.show()
 
@@ -117,18 +114,14 @@ def train(settings: Settings, epochs: int, display: Display, start: str | None) 
     if not display.quiet:
         count = "1 worker" if settings.workers == 1 else f"{settings.workers} workers"
         display.note(f"training with {count}: run {run.name}")
-    ended = run.conduct(Display(display.console, display.quiet))
-    report_failures(ended, run.engine, display)
-    check_joined(ended, SCRIPT)
-    outcome = finished(ended)
-    assert outcome.model is not None
+    outcome, model = finished(run, SCRIPT, display)
     return DemoTraining(
         run=run.name,
         folder=run.folder,
-        model=outcome.model,
+        model=model,
         outcome=outcome,
         workers=[row.statistics for row in outcome.workers.values()],
-        accuracy=accuracy_of(list(outcome.ensemble.values()) or [outcome.model], settings.seed),
+        accuracy=accuracy_of(list(outcome.ensemble.values()) or [model], settings.seed),
     )
 
 
@@ -149,10 +142,7 @@ def draw(cluster: DemoTraining, single: DemoTraining, settings: Settings) -> Pat
     """Draw both loss curves into the cluster's folder."""
     from taut.cli.demo.plots import curve, plot_losses
 
-    curves = {
-        f"{settings.workers} workers ({settings.codec})": curve(cluster.folder),
-        "1 worker": curve(single.folder),
-    }
+    curves = {f"{settings.workers} workers ({settings.codec})": curve(cluster.folder), "1 worker": curve(single.folder)}
     return plot_losses(curves, f"digits, {settings.strategy}, seed {settings.seed}", cluster.folder / "losses.png")
 
 
@@ -164,57 +154,41 @@ def record(
     return {
         "run": cluster.run,
         "run_single": single.run,
-        "seed": settings.seed,
-        "strategy": settings.strategy,
-        "topology": settings.topology,
-        "codec": settings.codec,
-        "finish": settings.finish,
-        "workers": settings.workers,
-        "threads_per_worker": settings.threads_per_worker,
+        **{name: getattr(settings, name) for name in (*AGREED, "threads_per_worker")},
         "epochs": epochs,
+        **figures(together),
         "accuracy": {"cluster": cluster.accuracy, "single": single.accuracy},
         "samples": {"cluster": together.samples, "single": total(single.workers).samples},
         "samples_per_s": {"cluster": cluster.samples_per_s, "single": single.samples_per_s},
-        "bytes_sent": together.bytes_sent,
-        "bytes_dense": together.bytes_dense,
-        "compression": compression(together),
-        "staleness": together.staleness,
-        "time_split": time_shares(together),
         "time_split_single": time_shares(total(single.workers)),
         "replicas_identical": cluster.outcome.identical,
-        "validation": validation_record(cluster.outcome.validation),
+        "validation": cluster.outcome.validation,
         "consensus_distance": cluster.outcome.consensus,
-        "model": str(cluster.model),
-        "model_single": str(single.model),
-        "plot": str(picture) if picture else None,
+        "model": cluster.model,
+        "model_single": single.model,
+        "plot": picture,
     }
 
 
 def show(settings: Settings, epochs: int, cluster: DemoTraining, single: DemoTraining, picture: Path | None) -> None:
     """Print the table, and where model and picture are."""
-    many, one = total(cluster.workers), total(single.workers)
     count = f"{settings.workers} workers" if settings.workers > 1 else "cluster of 1"
-    table = Table(title=f"digits, {epochs} epochs, seed {settings.seed}", title_justify="left", box=None, pad_edge=False)
-    table.add_column("")
-    table.add_column(f"{count}, {settings.strategy} {settings.codec}", justify="right")
-    table.add_column("1 worker", justify="right")
-    for label, left, right in (
-        ("accuracy, held out", f"{100 * cluster.accuracy:.2f}%", f"{100 * single.accuracy:.2f}%"),
-        ("samples trained", f"{many.samples:,}", f"{one.samples:,}"),
-        ("samples/s", f"{cluster.samples_per_s:,.0f}", f"{single.samples_per_s:,.0f}"),
-        ("sent", size(many.bytes_sent), size(one.bytes_sent)),
-        ("dense would be", size(many.bytes_dense), size(one.bytes_dense)),
-        ("compression", times(compression(many)), times(compression(one))),
-        ("staleness, steps", f"{many.staleness:.1f}", f"{one.staleness:.1f}"),
-        ("comp/enc/send/wait/merge/data %", split_text(many), split_text(one)),
-        ("replicas' scores", scores_text(cluster.outcome.validation), scores_text(single.outcome.validation)),
-        ("consensus distance", f"{cluster.outcome.consensus:.2g}", "-"),
-        ("replicas at the end", {True: "identical", False: "different", None: "-"}[cluster.outcome.identical], "-"),
-        ("finish", settings.finish or "-", "-"),
-    ):
-        table.add_row(label, left, right)
-    console = results()
-    console.print(table)
-    console.print(f"model: {cluster.model}", soft_wrap=True, markup=False)
-    if picture is not None:
-        console.print(f"loss curves: {picture}", soft_wrap=True, markup=False)
+    both = (cluster, single)
+    sums = [total(each.workers) for each in both]
+    rows = {
+        "accuracy, held out": [f"{100 * each.accuracy:.2f}%" for each in both],
+        "samples trained": [f"{each.samples:,}" for each in sums],
+        "samples/s": [f"{each.samples_per_s:,.0f}" for each in both],
+        "sent": [size(each.bytes_sent) for each in sums],
+        "dense would be": [size(each.bytes_dense) for each in sums],
+        "compression": [times(compression(each)) for each in sums],
+        "staleness, steps": [f"{each.staleness:.1f}" for each in sums],
+        "comp/enc/send/wait/merge/data %": [split_text(each) for each in sums],
+        "replicas' scores": [scores_text(each.outcome.validation) for each in both],
+        "consensus distance": [f"{cluster.outcome.consensus:.2g}", "-"],
+        "replicas at the end": [SAME[cluster.outcome.identical], "-"],
+        "finish": [settings.finish or "-", "-"],
+    }
+    headings = [f"{count}, {settings.strategy} {settings.codec}", "1 worker"]
+    console = show_table(f"digits, {epochs} epochs, seed {settings.seed}", headings, rows)
+    show_files(console, model=cluster.model, loss_curves=picture)

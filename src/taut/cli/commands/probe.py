@@ -23,6 +23,7 @@ from taut.cli.run_folder import new_supervisor
 from taut.config import Settings
 from taut.errors import Misuse, RunFailed
 from taut.specs import did_you_mean
+from taut.strategies.probing import WATCHED
 from taut.supervisor.view import grouped
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 LOCAL_WORKERS = 2  # the fewest that have a link
 OUT = Path("probe.json")
-CODECS = "tether,threshold,dense"
+CODECS = WATCHED.replace("+", ",")
 
 
 @with_flags("workers listen out steps codecs threads bind port advertise name runs_dir config log")
@@ -127,13 +128,7 @@ class ProbeDisplay(Display):
 
 
 def probe_here(
-    script: Path,
-    args: list[str],
-    given: Given,
-    display: ProbeDisplay,
-    *,
-    steps: int,
-    codecs: str = CODECS,
+    script: Path, args: list[str], given: Given, display: ProbeDisplay, *, steps: int, codecs: str = CODECS
 ) -> Probe:
     """Probe with workers on this machine."""
     check_script(script)
@@ -147,14 +142,10 @@ def probe_here(
 
 
 def _probe_there(given: Given, display: ProbeDisplay, *, steps: int, codecs: str) -> Probe:
-    """Probe with workers that join from other machines."""
     settings = probe_settings(given, steps, codecs, bind=EVERYWHERE, workers=LOCAL_WORKERS)
-    _, _, service = new_supervisor(settings, shlex.join(sys.argv))
+    service = new_supervisor(settings, shlex.join(sys.argv))
     service.start()
     display.supervisor = service
-    # These lines are needed to go on, so that they are said with --quiet and --json too.
-    display.note(f"supervisor: {service.address}")
-    display.note(f"token file: {service.token_file} (copy it; whoever has it may join)")
     say_how_to_join(service, display, f"{settings.workers} machines")
     return _record(conduct(service, None, display), "", [], local=False)
 

@@ -20,7 +20,7 @@ from taut.cli.options import Given, Json, Logs, Quiet, RunName, Verbose, with_fl
 from taut.cli.output.console import notes, set_up_log
 from taut.cli.output.display import Display
 from taut.cli.run_end import report_end
-from taut.cli.run_folder import find_run
+from taut.cli.run_folder import find_run, supervisor_in
 from taut.config import AGREED, Settings
 from taut.core.checkpoint_names import FOLDER
 from taut.errors import Misuse, StorageFailed
@@ -29,7 +29,6 @@ from taut.supervisor.storage.store_writer import FILE as STORE
 
 if TYPE_CHECKING:
     from taut.supervisor.checkpoints.folder import Found, Manifest
-    from taut.supervisor.service import Supervisor
     from taut.supervisor.storage.run_lock import RunLock
     from taut.supervisor.storage.store_reader import StoredRun
 
@@ -53,6 +52,7 @@ def resume(
     checkpoint that is damaged is named, and the one before it is taken. A run whose workers joined from elsewhere
     waits for them again.
     """
+    from taut.supervisor.prepare import Origin
     from taut.supervisor.storage.run_lock import RunLock
 
     wanted = given.settings()
@@ -77,20 +77,19 @@ def resume(
         if record.summary.state == "unreadable":
             kept = f"what it had of statistics and events is in {set_aside(record.summary.path)}"
             sys.stderr.write(f"warning: {record.summary.error}: the checkpoint has all that is needed; {kept}\n")
-        service = _supervisor(record, found, settings, lock)
+        service = supervisor_in(record.summary.path, settings, Origin(shlex.join(sys.argv), resume=found, lock=lock))
         undo.pop_all()
     display.note(f"continuing {record.summary.name} from checkpoint {found.manifest.number}, step {found.manifest.steps}")
-    folder, name = record.summary.path, record.summary.name
     if not launch.script:
         service.start()
         say_how_to_join(service, display)
+        folder = record.summary.path
         with shown(listening, service, folder, display):
             ended = conduct(service, None, display)
-        report_end(ended, name, folder, settings.shared(), display, as_json=as_json, quiet=quiet)
+        report_end(ended, folder, service.settings, display, as_json=as_json, quiet=quiet)
     if launch.cwd and Path(launch.cwd).is_dir():
         os.chdir(launch.cwd)  # the script's arguments may name files from there
-    resumed = (name, service.run_dir, service)
-    local = LocalRun(settings, Path(launch.script), launch.args, start=launch.start, listening=listening, resumed=resumed)
+    local = LocalRun(settings, Path(launch.script), launch.args, start=launch.start, listening=listening, resumed=service)
     see_through(local, Path(launch.script), display, as_json=as_json, quiet=quiet, logs=shown_logs)
 
 
@@ -152,18 +151,3 @@ def continued(given: Settings, manifest: Manifest) -> Settings:
     fitted = replace(given, **values, preload=tuple(launch.preload), engine=launch.engine, sources=sources).fitted()
     chosen = {key: kept[key] for key in ("topology", "codec", "finish") if kept.get(key) is not None}
     return replace(fitted, **chosen)
-
-
-def _supervisor(record: StoredRun, found: Found, settings: Settings, lock: RunLock) -> Supervisor:
-    from taut.supervisor.prepare import Listen, Origin
-    from taut.supervisor.service import Supervisor
-
-    return Supervisor(
-        settings.shared(),
-        record.summary.path,
-        run=record.summary.name,
-        workers=settings.workers,
-        seed=settings.seed,
-        listen=Listen(settings.bind, settings.port, settings.advertise, settings.transport),
-        origin=Origin(shlex.join(sys.argv), resume=found, lock=lock),
-    )

@@ -75,8 +75,8 @@ def see_through(
     told = ended.misuse and (ended.outcome is None or ended.outcome.model is None)
     if not told:
         check_joined(ended, script)
-    shared = launch.settings.shared()
-    report_end(ended, launch.name, launch.folder, shared, display, as_json=as_json, quiet=quiet, told=told)
+    settings = launch.supervisor.settings
+    report_end(ended, launch.folder, settings, display, as_json=as_json, quiet=quiet, told=told)
 
 
 def launch_of(settings: Settings, script: Path, args: list[str], start: str | None) -> Launch:
@@ -109,7 +109,7 @@ class LocalRun:
         command: str = "",
         folder_flag: str = "",  # a flag by which the script is told the run's folder
         listening: Listening | None = None,  # for the dashboard
-        resumed: tuple[str, Path, Supervisor] | None = None,  # instead of a new run: its name, folder and supervisor
+        resumed: Supervisor | None = None,  # instead of a new run's
     ) -> None:
         from taut.codecs.registry import kernels_of
         from taut.strategies.compatibility import codecs_in_use
@@ -119,10 +119,10 @@ class LocalRun:
         settings = engine.adapted(settings)
         self.settings, self._listening = settings, listening
         engine.check(settings.workers, settings.devices)
-        if resumed is None:
-            launch = launch_of(settings, script, args, start)
-            resumed = new_supervisor(settings, command, launch)
-        self.name, self.folder, self.supervisor = resumed
+        self._listening = listening
+        self.supervisor = resumed or new_supervisor(settings, command, launch_of(settings, script, args, start))
+        self.name = self.supervisor.run_dir.name
+        self.folder = resumed.run_dir if resumed else Path(settings.runs_dir) / self.name
         environment = WorkerEnvironment(
             supervisor=self.supervisor.address,
             token_file=str(self.supervisor.token_file.resolve()),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from taut.cli.options import Given, Json, with_flags
 from taut.cli.output.console import notes, print_json, results
+from taut.cli.output.format import SAME
 from taut.supervisor.storage.store_reader import list_runs
 from taut.supervisor.storage.store_writer import plain
 
@@ -37,22 +38,18 @@ def _columns() -> list[Column]:
 
     return [
         Column("run", lambda row: str(row["name"]), words=True),
-        Column("started", _started, 4, words=True),
+        Column("started", lambda row: _time(row["started"]), 4, words=True),
         Column("state", lambda row: str(row["state"]), words=True),
         Column("workers", lambda row: str(row["workers"]), 2),
         Column("trained", lambda row: _seconds(row["wall_s"]), 1),
         Column("in all", lambda row: _seconds(row["total_s"]), 3),
-        Column("replicas", _replicas, 2, words=True),
+        Column("replicas", lambda row: SAME[row["identical"]], 2, words=True),
         Column("model", lambda row: Path(row["model"]).name if row["model"] else "-", 5, words=True),
     ]
 
 
-def _started(row: dict[str, Any]) -> str:
-    return f"{datetime.fromtimestamp(row['started']):%Y-%m-%d %H:%M:%S}" if row["started"] else "-"
-
-
-def _replicas(row: dict[str, Any]) -> str:
-    return {True: "identical", False: "different", None: "-"}[row["identical"]]
+def _time(at: float) -> str:
+    return f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}" if at else "-"
 
 
 def _seconds(value: float | None) -> str:

@@ -7,13 +7,11 @@ from rich.markup import escape
 from taut.cli.options import Given, Json, RunName, with_flags
 from taut.cli.output.console import print_json, results
 from taut.cli.output.display import worker_table
-from taut.cli.output.format import duration_text, public, score_text, time_shares, worker_record
+from taut.cli.output.format import duration_text, figures, public, score_text, worker_record
 from taut.cli.run_folder import find_run
-from taut.core.messages import Statistics
-from taut.supervisor.metrics import cluster_rate, compression, total
+from taut.supervisor.metrics import cluster_rate, total
 from taut.supervisor.storage.store_reader import StoredRun
 from taut.supervisor.storage.store_writer import plain
-from taut.supervisor.view import WorkerRow
 
 
 @with_flags("runs_dir config")
@@ -26,28 +24,9 @@ def show(run: RunName = "latest", *, given: Given, as_json: Json = False) -> Non
         _print(record)
 
 
-def rows(record: StoredRun) -> list[WorkerRow]:
-    """Return the workers with their last statistics."""
-    latest = record.latest()
-    last_state = {str(rank): row["state"] for rank, row in ((record.outcome or {}).get("workers") or {}).items()}
-    return [
-        WorkerRow(
-            rank=each.rank,
-            host=each.host,
-            pid=each.pid,
-            state=last_state.get(str(each.rank), "gone" if each.gone is not None else "training"),
-            statistics=latest.get(each.rank, Statistics()),
-            phi=0.0,
-            reason=each.reason,
-        )
-        for each in record.workers
-    ]
-
-
 def as_object(record: StoredRun) -> dict[str, object]:
     """Return the run for JSON: what is stored, and figures made from it."""
-    workers = rows(record)
-    together = total(row.statistics for row in workers)
+    workers = record.rows(record.latest())
     return {
         **plain(record.summary),
         "run": record.summary.name,
@@ -56,12 +35,8 @@ def as_object(record: StoredRun) -> dict[str, object]:
         "outcome": record.outcome,
         "validation": (record.outcome or {}).get("validation"),
         "consensus_distance": (record.outcome or {}).get("consensus"),
-        "samples": together.samples,
+        **figures(total(row.statistics for row in workers)),
         "samples_per_s": cluster_rate(row.statistics for row in workers),
-        "bytes_sent": together.bytes_sent,
-        "bytes_dense": together.bytes_dense,
-        "compression": compression(together),
-        "time_split": time_shares(together),
         "replicas_identical": record.summary.identical,
         "worker_count": len(workers),
         "workers": [worker_record(row) for row in workers],
@@ -106,7 +81,7 @@ def _print(record: StoredRun) -> None:
         console.print(escape(line), soft_wrap=True)
     validation = (record.outcome or {}).get("validation")
     scores = {int(rank): score for rank, score in validation["replicas"].items()} if validation else None
-    console.print(worker_table(rows(record), scores=scores))
+    console.print(worker_table(record.rows(record.latest()), scores=scores))
     began = min([summary.started, *(event.time for event in record.events)])  # a run that was resumed began before
     for event in record.events:
         line = f"[{event.time - began:6.1f} s] {event.kind}: {event.text}"

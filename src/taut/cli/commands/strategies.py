@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -20,7 +21,9 @@ def strategies(
     as_json: Annotated[bool, typer.Option("--json", help="Print one object instead of the table.")] = False,
 ) -> None:
     """List the strategies, with their parameters."""
-    listed = [_described(name) for name in _names()]
+    from taut.strategies import REGISTRY
+
+    listed = [_described(name) for name in sorted(REGISTRY)]
     if as_json:
         typer.echo(json.dumps({"strategies": listed}))
         return
@@ -45,27 +48,18 @@ def strategy_table(listed: Sequence[dict[str, Any]], width: int) -> Table:
     return table
 
 
-def _names() -> list[str]:
-    from taut.strategies import REGISTRY
-
-    return sorted(REGISTRY)
-
-
 def _described(name: str) -> dict[str, Any]:
     from taut.strategies.compatibility import codecs_of
     from taut.strategies.registry import Choice, parameters
 
     kind = Choice(name).kind
-    import importlib
-
     text = (importlib.import_module(kind.__module__).__doc__ or "").strip()
     first = " ".join(text.split("\n\n", maxsplit=1)[0].split())
     method = Choice(name).is_method
-    waits = _waits(kind, method)
     return {
         "name": name,
         "does": first.rstrip("."),
-        "waits": waits,
+        "waits": _waits(kind, method),
         "exchanges": kind.vector if method else "updates",
         "replicas_agree": bool(kind.consensus) if method else bool(kind.complete),
         "codecs": codecs_of(kind),

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from taut.cli.commands.dashboard import opened, shown
-from taut.cli.completion import complete_run
 from taut.cli.launch import conduct, say_how_to_join
-from taut.cli.options import Given, Json, Quiet, run_flag, with_flags
+from taut.cli.options import Given, Json, Quiet, complete_run, run_flag, with_flags
 from taut.cli.output.console import notes, set_up_log
 from taut.cli.output.display import Display
 from taut.cli.run_end import report_end
@@ -58,7 +57,6 @@ def supervisor(
     workers are told where the supervisor is now.
     """
     display = Display(notes(), quiet=quiet or as_json)
-    # These lines are needed to go on, so that they are said with --quiet and --json too.
     if recover is not None or standby is not None:
         settings = given.settings()
         _check_alone(given.flags, recover, standby)
@@ -69,24 +67,21 @@ def supervisor(
         found = _returned(settings, recover, standby, display)
         if found is None:
             return
-        run, folder, service = found
-        shared = dict(service.settings)
+        service = found
     else:
         if force:
             raise Misuse("--force", "--recover RUN beside it", "leave it out")
         settings = given.settings(bind=EVERYWHERE).fitted()
         set_up_log(settings.log)
         listening = opened(settings)
-        run, folder, service = new_supervisor(settings, shlex.join(sys.argv))
-        shared = settings.shared()
+        service = new_supervisor(settings, shlex.join(sys.argv))
         display.note(settings.describe(), "dim")
     service.start()
-    display.note(f"supervisor: {service.address}")
-    display.note(f"token file: {service.token_file} (copy it; whoever has it may join)")
     say_how_to_join(service, display)
+    folder = Path(settings.runs_dir) / service.run_dir.name
     with shown(listening, service, folder, display):
         ended = conduct(service, None, display)
-    report_end(ended, run, folder, shared, display, as_json=as_json, quiet=quiet)
+    report_end(ended, folder, service.settings, display, as_json=as_json, quiet=quiet)
 
 
 def _check_alone(flags: Mapping[str, object], recover: str | None, standby: str | None) -> None:
@@ -114,9 +109,7 @@ def check_silent(runs_dir: str, run: str) -> None:
             raise Misuse(f"--recover {summary.name}", "a run whose supervisor is gone", f"{well}: {remedy}")
 
 
-def _returned(
-    settings: Settings, recover: str | None, standby: str | None, display: Display
-) -> tuple[str, Path, Supervisor] | None:
+def _returned(settings: Settings, recover: str | None, standby: str | None, display: Display) -> Supervisor | None:
     """Return the supervisor of a run that has lost its own; None where a standby is not needed any more."""
     from taut.supervisor.service import Supervisor
     from taut.supervisor.standby import LOOK_S
@@ -127,7 +120,7 @@ def _returned(
     bind = settings.bind if flagged["bind"] != "default" else None
     port = settings.port if flagged["port"] != "default" else None
     if standby is None:
-        return run, folder, Supervisor.recover(folder, bind=bind, port=port, advertise=settings.advertise)
+        return Supervisor.recover(folder, bind=bind, port=port, advertise=settings.advertise)
     check_own(folder)  # later would be too late to say so
     display.note(f"standing by for {run}; Ctrl-C to stop")
     # Its port may be held by one that is only stopped: any free one will do, the workers are told.
@@ -137,14 +130,12 @@ def _returned(
         if not told:
             display.note(f"the supervisor of {run} is gone: taking over", "yellow")
         try:
-            back = Supervisor.recover(folder, bind=bind, port=port, advertise=settings.advertise, term=term)
+            return Supervisor.recover(folder, bind=bind, port=port, advertise=settings.advertise, term=term)
         except Superseded as why:
             if str(why) != told:
                 told = str(why)
                 display.note(f"standing by again: {told}")
             time.sleep(LOOK_S)  # who is about to resume the run takes its time
-        else:
-            return run, folder, back
     display.note(f"{run} is over: nothing to take over")
     return None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import asdict
 from rich.table import Table
 
 from taut.cli.commands.drain import going
@@ -115,10 +116,5 @@ def _expiry(line: TokenLine) -> str:
 
 
 def _record(line: TokenLine) -> dict[str, object]:
-    return {
-        "token": line.name,
-        "expires_at": line.expires_at,
-        "revoked": line.revoked,
-        "expired": line.expired,
-        "workers": line.workers,
-    }
+    fields = asdict(line)
+    return {"token": fields.pop("name"), **fields}

@@ -11,8 +11,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from taut.cli.completion import complete_topology
-from taut.cli.options import Json, output_flag
+from taut.cli.options import Json, complete_topology, output_flag
 from taut.cli.output.console import notes, print_json, results
 from taut.config import read_graph
 from taut.errors import Misuse, StorageFailed
@@ -132,7 +131,9 @@ def as_object(report: ShapeReport) -> dict[str, Any]:
 
 def _print(report: ShapeReport) -> None:
     console, union = results(), report.union
-    console.print(f"[bold]{_title(report.shape)}[/], {len(union.members)} workers, {_edges(report)}", soft_wrap=True)
+    edges = f"{len(union.edges)} {'directed edges' if union.directed else 'edges'}"
+    edges += ", some in each round" if report.shape.varies else ""
+    console.print(f"[bold]{_title(report.shape)}[/], {len(union.members)} workers, {edges}", soft_wrap=True)
     for label, text in _figures(report):
         console.print(f"{label:<15}{text}", soft_wrap=True)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, width=min(80, console.width))
@@ -151,7 +152,6 @@ def _print(report: ShapeReport) -> None:
 
 
 def _figures(report: ShapeReport) -> list[tuple[str, str]]:
-    """Return the lines over the table."""
     varies, unknown = report.shape.varies, f"not worked out for more than {MOST_MEASURED} workers"
     gap = unknown if report.spectral_gap is None else f"{report.spectral_gap:.4g} with {report.mixing} weights"
     nbytes = report.message_nbytes
@@ -173,11 +173,6 @@ def _figures(report: ShapeReport) -> list[tuple[str, str]]:
 def _title(shape: Shape) -> str:
     written = spec(shape)
     return written if len(written) <= 36 else f"{written[:32]} ..."
-
-
-def _edges(report: ShapeReport) -> str:
-    kind = "directed edges" if report.union.directed else "edges"
-    return f"{len(report.union.edges)} {kind}" + (", some in each round" if report.shape.varies else "")
 
 
 def _cells(report: ShapeReport, rank: int) -> list[str]:

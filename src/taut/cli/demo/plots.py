@@ -32,7 +32,6 @@ def curve(folder: Path, points: int = 60) -> Curve:
 
 @contextmanager
 def _picture(path: Path) -> Iterator[Any]:
-    """Give axes to draw on, and write them as a PNG."""
     import matplotlib as mpl
 
     mpl.use("Agg")  # no window, on machines without a screen too

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from taut.cli.commands.run import LocalRun
 from taut.cli.demo.figures import Training, read_notes, sentences
-from taut.cli.output.console import print_json, results
+from taut.cli.output.console import results
 from taut.cli.output.display import Display
-from taut.cli.run_end import RunEnd, check_joined, report_failures
+from taut.cli.output.format import SAME
+from taut.cli.run_end import check_joined, report_failures
 from taut.config import Settings, cores
 from taut.early_sigint import INTERRUPTED
 from taut.errors import RunFailed
@@ -83,18 +85,13 @@ def train(name: str, settings: Settings, faults: DemoFaults, display: Display, s
         args += ["--slow", str(faults.slow), "--slow-times", f"{SLOW_TIMES:g}"]
         args += ["--kill", str(faults.killed), "--kill-after", f"{faults.kill_after_s:g}"]
     run = LocalRun(settings, SCRIPT, args, start=start, command=shlex.join(sys.argv), folder_flag="--notes")
-    ended = run.conduct(Display(display.console, display.quiet))
-    if ended.outcome is None or ended.exit_code:
-        report_failures(ended, run.engine, display)
-    check_joined(ended, SCRIPT)
-    outcome = finished(ended)
+    outcome, model = finished(run, SCRIPT, display)
     notes = read_notes(run.folder)
     killed = faults.killed if faults.killed in notes.steps and settings.workers > 1 else None
-    assert outcome.model is not None
     return Training(
         name=name,
         run=run.name,
-        model=outcome.model,
+        model=model,
         workers=settings.workers,
         curve=notes.curve(),
         samples_per_s=notes.samples_per_s,
@@ -105,16 +102,39 @@ def train(name: str, settings: Settings, faults: DemoFaults, display: Display, s
     )
 
 
-def finished(ended: RunEnd) -> Outcome:
-    """Return the outcome of a training that ended well; anything else, Ctrl-C too, ends the demo."""
+def finished(run: LocalRun, script: Path, display: Display) -> tuple[Outcome, Path]:
+    """Train to the end, and return the outcome and the model; anything else, Ctrl-C too, ends the demo."""
+    ended = run.conduct(Display(display.console, display.quiet))
+    if ended.outcome is None or ended.exit_code:
+        report_failures(ended, run.engine, display)
+    check_joined(ended, script)
     if ended.interrupted or ended.drained:
         raise typer.Exit(INTERRUPTED)
     if ended.outcome is None:
         raise RunFailed("another supervisor has taken over")
     if ended.outcome.model is None or ended.exit_code:
-        why = ended.outcome.error or "; ".join(ended.outcome.failures) or "the run failed"
-        raise RunFailed(why)
-    return ended.outcome
+        raise RunFailed(ended.outcome.error or "; ".join(ended.outcome.failures) or "the run failed")
+    return ended.outcome, ended.outcome.model
+
+
+def show_table(title: str, headings: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Console:
+    """Print a table with a column for each training, and return the console."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for label, cells in rows.items():
+        table.add_row(label, *cells)
+    console = results()
+    console.print(table)
+    return console
+
+
+def show_files(console: Console, **files: Path | None) -> None:
+    """Print where the files are that were made."""
+    for name, path in files.items():
+        if path is not None:
+            console.print(f"{name.replace('_', ' ')}: {path}", soft_wrap=True, markup=False)
 
 
 @dataclass(frozen=True)
@@ -137,20 +157,11 @@ class ThreeRuns:
 
     def show(self) -> None:
         """Print the table, the sentences, and where model and picture are."""
-        console = results()
-        table = Table(title=f"digits, {self.faults.seconds:g} s each", title_justify="left", box=None, pad_edge=False)
-        table.add_column("")
-        for each in self.trainings:
-            count = "" if each.workers == 1 else f"\n{each.workers} workers"
-            table.add_column(f"{each.name}{count}", justify="right")
-        for label, cells in self.rows().items():
-            table.add_row(label, *cells)
-        console.print(table)
+        headings = [each.name + ("" if each.workers == 1 else f"\n{each.workers} workers") for each in self.trainings]
+        console = show_table(f"digits, {self.faults.seconds:g} s each", headings, self.rows())
         for sentence in self.words():
             console.print(sentence, highlight=False, markup=False)
-        console.print(f"model: {self.trainings[-1].model}", soft_wrap=True, markup=False)
-        if self.picture is not None:
-            console.print(f"curves: {self.picture}", soft_wrap=True, markup=False)
+        show_files(console, model=self.trainings[-1].model, curves=self.picture)
 
     def rows(self) -> Mapping[str, Sequence[str]]:
         """Return the table's rows."""
@@ -162,7 +173,7 @@ class ThreeRuns:
             "samples/s": [f"{each.samples_per_s:,.0f}" for each in runs],
             "sent": [size(each.bytes_sent) for each in runs],
             "longest pause after the kill": [_seconds(each.pause_s, 2) for each in runs],
-            "replicas at the end": [{True: "identical", False: "different", None: "-"}[each.identical] for each in runs],
+            "replicas at the end": [SAME[each.identical] for each in runs],
         }
 
     def draw(self, path: Path) -> Path:
@@ -188,9 +199,6 @@ class ThreeRuns:
             "words": self.words(),
             "plot": self.picture,
         }
-
-    def print_json(self) -> None:
-        print_json(self.record())
 
 
 def _seconds(value: float | None, digits: int) -> str:

@@ -149,7 +149,10 @@ def parameters(codec: Codec) -> dict[str, str]:
     >>> parameters(parse("topk"))
     {'density': '0.01', 'feedback': 'yes'}
     """
-    found = {name: "-" if value is None else _plain(value) for name, value in _values(codec).items()}
+    found = {}
+    for name, value in _values(codec).items():
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        found[name] = "-" if value is None else written(value) if isinstance(value, bool) else text
     return found | ({"feedback": written(codec.keep)} if isinstance(codec, Feedback) else {})
 
 
@@ -215,7 +218,3 @@ def _inner(codec: Codec) -> Any:
 
 def _values(codec: Codec) -> dict[str, Any]:
     return {each.name: getattr(_inner(codec), each.name) for each in dataclasses.fields(_inner(codec))}
-
-
-def _plain(value: Any) -> str:
-    return written(value) if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

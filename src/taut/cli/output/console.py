@@ -1,20 +1,21 @@
-"""The consoles of commands: results to standard output, progress, messages and the log to standard error."""
+"""The consoles of commands: results to standard output, progress, messages and the log to standard error. Where that
+cannot be written to, they are lost, and the run is not."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import logging
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import IO, Any, cast
+from typing import IO, Any, TextIO, cast
 
 from rich.console import Console
 from rich.text import Text
 
-from taut.cli.output.stderr import StandardError
 from taut.supervisor.storage.store_writer import plain
 
 
@@ -47,7 +48,7 @@ def print_json(record: Any) -> None:
     sys.stdout.flush()
 
 
-@contextmanager
+@contextlib.contextmanager
 def status(doing: str, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Show on a terminal what is done during the block, with a text that the yielded function adds."""
     console = notes()
@@ -105,3 +106,46 @@ class ProseConsole(Console):
             ]
             objects = tuple(broken(each, self.width) if isinstance(each, Text) else each for each in texts)
         super().print(*objects, **how)
+
+
+def _stderr() -> TextIO | None:
+    """Return standard error as it is now, without the proxy that rich puts there while it redraws a table.
+
+    The proxy hands all text to the console that redraws. A console that wrote to the proxy would call itself for ever.
+    """
+    stream: Any = sys.stderr
+    while (proxied := getattr(stream, "rich_proxied_file", None)) is not None:
+        stream = proxied
+    return cast("TextIO | None", stream)
+
+
+class StandardError(io.TextIOBase):
+    """Writes to standard error as it is at that moment. A full disk, a terminal that is gone and a broken pipe are no
+    reasons for training to end.
+
+    >>> StandardError().write("")
+    0
+    """
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # read-only: it is standard error's
+        return getattr(_stderr(), "encoding", None) or "utf-8"
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # also: closed, or none from the start
+            cast("TextIO", _stderr()).write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            cast("TextIO", _stderr()).flush()
+
+    def isatty(self) -> bool:
+        stream = _stderr()
+        return stream is not None and not stream.closed and stream.isatty()
+
+    def fileno(self) -> int:
+        stream = _stderr()
+        if stream is None:
+            raise io.UnsupportedOperation("fileno")
+        return stream.fileno()

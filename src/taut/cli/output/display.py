@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -34,9 +33,7 @@ def split_text(statistics: Statistics) -> str:
 
 
 def worker_table(
-    rows: Iterable[WorkerRow],
-    scores: Mapping[int, float | None] | None = None,
-    rates: RecentRates | None = None,
+    rows: Iterable[WorkerRow], scores: Mapping[int, float | None] | None = None, rates: RecentRates | None = None
 ) -> Table:
     """Return a table with one line per worker that fits into 80 columns.
 
@@ -44,12 +41,7 @@ def worker_table(
     ``scores`` adds the validation score of each replica. The reason of a worker that is gone is told below the table.
     """
     table = Table(
-        caption_justify="left",
-        caption_style="red",
-        box=None,
-        pad_edge=False,
-        padding=(0, 1),
-        collapse_padding=True,
+        caption_justify="left", caption_style="red", box=None, pad_edge=False, padding=(0, 1), collapse_padding=True
     )
     table.add_column("worker", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
@@ -61,7 +53,8 @@ def worker_table(
     for row in rows:
         score = [] if scores is None else [score_text(scores.get(row.rank))]
         samples_per_s = rate(row.statistics) if rates is None else rates.of(row.rank)
-        table.add_row(str(row.rank), _state(row), *_cells(row.statistics, samples_per_s), *score)
+        state = Text(row.state, style={"training": "", "gone": "red"}.get(row.state, "dim"))
+        table.add_row(str(row.rank), state, *_cells(row.statistics, samples_per_s), *score)
         gone += [f"worker {row.rank}: {row.reason}"] if row.state == "gone" and row.reason else []
     table.caption = Text("\n".join(map(_gone_text, grouped(gone)))) if gone else None
     return table
@@ -75,10 +68,6 @@ def _gone_text(told: str) -> str:
     """
     who, _, reason = told.partition(": ")
     return f"{who} {'are' if who.startswith('workers') else 'is'} gone: {reason}"
-
-
-def _state(row: WorkerRow) -> Text:
-    return Text(row.state, style={"training": "", "gone": "red"}.get(row.state, "dim"))
 
 
 def _cells(given: Statistics, samples_per_s: float) -> list[str]:
@@ -120,9 +109,7 @@ class Display:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -150,7 +137,6 @@ class Display:
             self.note(self.doing or progress_text(view, self._rates))
 
     def _drawn(self, view: ClusterView) -> RenderableType:
-        """Return the table and the bar, no higher than the terminal."""
         shown = fitting(view.workers, self.console.height - ROWS_BESIDE)
         more = len(view.workers) - len(shown)
         parts: list[RenderableType] = [worker_table(shown, rates=self._rates)] if shown else []

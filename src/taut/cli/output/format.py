@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import asdict
+
 from taut.core.messages import Statistics
 from taut.supervisor.metrics import cluster_rate, rate, time_split, total
 from taut.supervisor.metrics import compression as compression  # noqa: PLC0414 (for the displays)
 from taut.supervisor.view import Outcome, ValidationScores, WorkerRow
+
+SAME = {True: "identical", False: "different", None: "-"}  # the replicas at the end
 
 
 def times(factor: float | None) -> str:
@@ -65,64 +69,51 @@ def scores_text(validation: ValidationScores | None) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def validation_record(validation: ValidationScores | None) -> dict[str, Any] | None:
-    """Return scores for JSON; None where the script gives no validation function."""
-    if validation is None:
-        return None
+def figures(together: Statistics) -> dict[str, Any]:
+    """Return the figures of all workers together for JSON."""
+    counts = ("samples", "bytes_sent", "bytes_dense", "staleness")
     return {
-        "replicas": {str(rank): score for rank, score in validation.replicas.items()},
-        "chosen": validation.chosen,
-        "better": validation.better,
+        **{name: getattr(together, name) for name in counts},
+        "compression": compression(together),
+        "time_split": time_shares(together),
     }
+
+
+def worker_figures(given: Statistics) -> dict[str, Any]:
+    """Return the figures of one worker for JSON."""
+    return {"samples_per_s": rate(given), "time_split": time_shares(given), "statistics": asdict(given)}
 
 
 def worker_record(row: WorkerRow) -> dict[str, Any]:
     """Return one worker for JSON."""
-    given = row.statistics
-    return {
-        "rank": row.rank,
-        "host": row.host,
-        "pid": row.pid,
-        "state": row.state,
-        "reason": row.reason,
-        "refused": row.refused,
-        "samples_per_s": rate(given),
-        "compression": compression(given),
-        "time_split": time_shares(given),
-        "statistics": {name: getattr(given, name) for name in given.__struct_fields__},
-    }
+    known = {name: getattr(row, name) for name in ("rank", "host", "pid", "state", "reason", "refused")}
+    return {**known, "compression": compression(row.statistics), **worker_figures(row.statistics)}
 
 
 def outcome_record(run: str, run_dir: str, settings: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
     """Return the end of a run for JSON."""
     rows = [outcome.workers[rank] for rank in sorted(outcome.workers)]
-    together = total(row.statistics for row in rows)
     return {
         "run": run,
         "folder": run_dir,
         "settings": public(settings),
         "state": outcome.state,
         "exit_code": outcome.exit_code,
-        "model": str(outcome.model) if outcome.model else None,
+        "model": outcome.model,
         "replicas_identical": outcome.identical,
         "replicas_promised_identical": outcome.exact,
         "digest": outcome.digest,
         "consensus_distance": outcome.consensus,
         "finish": outcome.finish,
         "writer": outcome.writer,
-        "validation": validation_record(outcome.validation),
-        "ensemble": {str(rank): str(path) for rank, path in outcome.ensemble.items()},
+        "validation": outcome.validation,
+        "ensemble": outcome.ensemble,
         "wall_s": outcome.wall_s,
         "total_s": outcome.total_s,
-        "samples": together.samples,
+        **figures(total(row.statistics for row in rows)),
         "samples_per_s": cluster_rate(row.statistics for row in rows),
         "samples_again": outcome.samples_again,
         "samples_undone": outcome.samples_undone,
-        "bytes_sent": together.bytes_sent,
-        "bytes_dense": together.bytes_dense,
-        "compression": compression(together),
-        "staleness": together.staleness,
-        "time_split": time_shares(together),
         "failures": list(outcome.failures),
         "error": outcome.error,
         "workers": [worker_record(row) for row in rows],

@@ -81,7 +81,6 @@ def share_done(view: ClusterView) -> float | None:
 
 
 def _position(view: ClusterView, rates: RecentRates) -> list[str]:
-    """Return the words for the epoch, the share of the run that is over, and the time left."""
     share = share_done(view)
     if share is None:
         return []
@@ -93,7 +92,6 @@ def _position(view: ClusterView, rates: RecentRates) -> list[str]:
 
 
 def _figures(view: ClusterView, rates: RecentRates) -> list[str]:
-    """Return the words for the rate, the loss, what was sent, and how far apart the replicas are."""
     together = total(row.statistics for row in view.workers)
     if not together.steps:
         return []

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from taut.cli.output.console import results
 from taut.cli.output.display import exchange_text, worker_table
-from taut.cli.output.format import score_text, time_shares, validation_record
+from taut.cli.output.format import figures, score_text, worker_figures
 from taut.simulator.faults import fault_text, kind_of
-from taut.supervisor.metrics import compression, rate, total
+from taut.supervisor.metrics import total
 from taut.supervisor.view import WorkerRow
 
 if TYPE_CHECKING:
@@ -31,31 +31,18 @@ def record(found: Simulated, timing_only: bool) -> dict[str, Any]:
         "state": "failed" if found.error else "finished",
         "error": found.error,
         "wall_s": found.wall_s,
-        "samples": together.samples,
+        **figures(together),
         "samples_per_s": together.samples / found.wall_s if found.wall_s else 0.0,
         "steps": together.steps,
-        "bytes_sent": together.bytes_sent,
-        "bytes_dense": together.bytes_dense,
-        "compression": compression(together),
-        "staleness": together.staleness,
-        "time_split": time_shares(together),
         "consensus_distance": found.consensus,
         "replicas_identical": found.identical,
-        "validation": validation_record(found.validation),
-        "scores": [list(one) for one in found.scores],
-        "distances": [list(one) for one in found.distances],
-        "gone": {str(rank): reason for rank, reason in found.gone.items()},
+        "validation": found.validation,
+        "scores": found.scores,
+        "distances": found.distances,
+        "gone": found.gone,
         "faults_never_happened": [{"kind": kind_of(fault), **asdict(fault)} for fault in found.missed],
-        "counted": dict(found.counted),
-        "workers": [
-            {
-                "rank": rank,
-                "samples_per_s": rate(given),
-                "time_split": time_shares(given),
-                "statistics": {name: getattr(given, name) for name in given.__struct_fields__},
-            }
-            for rank, given in sorted(found.workers.items())
-        ],
+        "counted": found.counted,
+        "workers": [{"rank": rank, **worker_figures(given)} for rank, given in sorted(found.workers.items())],
     }
 
 

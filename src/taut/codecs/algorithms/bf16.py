@@ -31,7 +31,7 @@ class Bf16(Compressor):
     """
 
     name: ClassVar[str] = "bf16"
-    kernels = (*FEEDBACK_KERNELS, "floats._write_bf16")
+    kernels = (*FEEDBACK_KERNELS, "floats.write_bf16")
     kind: ClassVar[Kind] = Kind.BRAINS
     piece: ClassVar[int] = 1 << 16
 
@@ -50,8 +50,8 @@ class Bf16(Compressor):
         if isinstance(v, np.ndarray):
             from taut.codecs.kernels.cpu.floats import write_bf16
 
-            codes, q = write_bf16(v)
-            return CompressedPiece((codes,), q)
+            codes, bits = write_bf16(v.view(np.uint32))
+            return CompressedPiece((codes,), bits.view(np.float32))
         import torch
 
         x = v.clamp(-GREATEST, GREATEST).to(torch.bfloat16)

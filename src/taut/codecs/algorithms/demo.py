@@ -23,7 +23,7 @@ import numpy as np
 
 from taut.codecs.compressor import Array, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
-from taut.codecs.math.dct import CHUNK, keep_chunks, keep_lines
+from taut.codecs.math.dct import CHUNK, DCT_KERNELS, keep_chunks, keep_lines
 from taut.codecs.wire.layouts.dct import top_of_line
 from taut.codecs.wire.payload import Kind
 from taut.errors import Misuse
@@ -44,16 +44,7 @@ class DeMo(Compressor):
     """
 
     name: ClassVar[str] = "demo"
-    kernels = (
-        "dct._compress_chunks",
-        "dct._compress_lines",
-        "dct._expand_chunks",
-        "dct._expand_lines",
-        "kernels._add_values",
-        "feedback._change",
-        "feedback._infinite",
-        "feedback._take",
-    )
+    kernels = (*DCT_KERNELS, "kernels._add_values", "feedback._change", "feedback._infinite", "feedback._take")
     kind: ClassVar[Kind] = Kind.COSINES
     piece: ClassVar[int] = 16 * CHUNK
 

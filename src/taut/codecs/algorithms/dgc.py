@@ -27,8 +27,9 @@ import numpy as np
 from taut.codecs.algorithms.topk import sparse_piece
 from taut.codecs.compressor import CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
+from taut.codecs.math.arrays import empty
 from taut.codecs.math.ordered_sums import square_sum
-from taut.codecs.math.topk_select import largest
+from taut.codecs.math.topk_select import SELECTION_KERNELS, largest
 from taut.codecs.params import check_density
 from taut.codecs.wire.payload import Kind
 from taut.errors import Misuse
@@ -49,15 +50,7 @@ class DGC(Compressor):
     """
 
     name: ClassVar[str] = "dgc"
-    kernels = (
-        "feedback._change",
-        "feedback._infinite",
-        "selection._count_lower",
-        "selection._count_upper",
-        "selection._edge_bucket",
-        "selection._gather_momentum",
-        "selection._take",
-    )
+    kernels = ("feedback._change", "feedback._infinite", *SELECTION_KERNELS, "selection._gather_momentum")
     kind: ClassVar[Kind] = Kind.SPARSE
 
     density: float = 0.001
@@ -94,7 +87,8 @@ class DGC(Compressor):
     def grow(self, r: Vector, change: Vector, lo: int, memory: CompressorState) -> None:
         share = self._clipping(change, memory.workers)
         if "u" not in memory.kept:
-            memory.kept["u"] = _zeros(memory.size, r)
+            memory.kept["u"] = empty(memory.size, r)
+            memory.kept["u"][:] = 0.0
         u = memory.kept["u"][lo : lo + len(r)]
         if isinstance(r, np.ndarray):
             from taut.codecs.kernels.cpu.selection import gather_momentum
@@ -124,7 +118,3 @@ class DGC(Compressor):
             return 1.0
         norm, limit = math.sqrt(square_sum(change)), self.clip / math.sqrt(workers)
         return limit / norm if norm > limit else 1.0
-
-
-def _zeros(size: int, like: Vector) -> Vector:
-    return np.zeros(size, np.float32) if isinstance(like, np.ndarray) else like.new_zeros(size)

@@ -38,7 +38,7 @@ class Fp16(Compressor):
     """
 
     name: ClassVar[str] = "fp16"
-    kernels = (*FEEDBACK_KERNELS, "floats._read_fp16", "floats._write_fp16", "levels._block_maxima")
+    kernels = (*FEEDBACK_KERNELS, "floats.read_fp16", "floats.write_fp16", "levels.block_maxima")
     kind: ClassVar[Kind] = Kind.HALVES
     piece: ClassVar[int] = BLOCK
 
@@ -70,12 +70,9 @@ class Fp16(Compressor):
 
 def _scales(largest: Vector) -> tuple[Any, Any]:
     """Return the power of two of each block, and its inverse, made of their exponents."""
-    if isinstance(largest, np.ndarray):
-        exponents = np.maximum((largest.view(np.int32) >> _EXPONENT_SHIFT) - 15, LEAST)
-        scales, inverses = exponents << _EXPONENT_SHIFT, (_TWICE_THE_BIAS - exponents) << _EXPONENT_SHIFT
-        return scales.view(np.float32), inverses.view(np.float32)
-    import torch
-
-    exponents = ((largest.view(torch.int32) >> _EXPONENT_SHIFT) - 15).clamp_(min=LEAST)
+    lib: Any = np
+    if not isinstance(largest, np.ndarray):
+        import torch as lib
+    exponents = ((largest.view(lib.int32) >> _EXPONENT_SHIFT) - 15).clip(LEAST)
     scales, inverses = exponents << _EXPONENT_SHIFT, (_TWICE_THE_BIAS - exponents) << _EXPONENT_SHIFT
-    return scales.view(torch.float32) + nan_unless_finite(largest), inverses.view(torch.float32)
+    return scales.view(lib.float32) + nan_unless_finite(largest), inverses.view(lib.float32)

@@ -34,13 +34,7 @@ class Fp8(Compressor):
     """
 
     name: ClassVar[str] = "fp8"
-    kernels = (
-        "kernels._add_values",
-        "floats._read_fp8",
-        "floats._update_fp8",
-        "floats._write_fp8",
-        "levels._block_maxima",
-    )
+    kernels = ("kernels._add_values", "levels.read_fp8", "levels.update_fp8", "levels.write_fp8", "levels.block_maxima")
     kind: ClassVar[Kind] = Kind.EIGHTHS
     piece: ClassVar[int] = 1 << 16
 
@@ -58,7 +52,7 @@ class Fp8(Compressor):
     def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         scales = scales_of(v, BLOCK, GREATEST)
         if isinstance(v, np.ndarray):
-            from taut.codecs.kernels.cpu.floats import write_fp8
+            from taut.codecs.kernels.cpu.levels import write_fp8
 
             codes, q = write_fp8(v, BLOCK, scales)
             return CompressedPiece((scales, codes), q)
@@ -73,7 +67,7 @@ class Fp8(Compressor):
     ) -> CompressedPiece | None:
         if not isinstance(w, np.ndarray):
             return None
-        from taut.codecs.kernels.cpu.floats import update_fp8
+        from taut.codecs.kernels.cpu.levels import update_fp8
 
-        body = update_fp8(w, b, r, share, BLOCK, float(largest_scale(GREATEST)))
+        body = update_fp8(w, b, r, share, BLOCK, largest_scale(GREATEST))
         return CompressedPiece(body, None, elements=len(w))

@@ -15,7 +15,7 @@ import numpy as np
 
 from taut.codecs.compressor import Array, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
-from taut.codecs.math.quantize import MOST, largest_scale, rounded
+from taut.codecs.math.quantize import LEVEL_KERNELS, MOST, largest_scale, rounded
 from taut.codecs.wire.layouts.int_levels import preamble
 from taut.codecs.wire.payload import Kind
 
@@ -31,14 +31,7 @@ class Int8(Compressor):
     """
 
     name: ClassVar[str] = "int8"
-    kernels = (
-        "kernels._add_values",
-        "levels._lowest",
-        "levels._multiply",
-        "levels._round_blocks",
-        "levels._block_maxima",
-        "levels._update_blocks",
-    )
+    kernels = ("kernels._add_values", *LEVEL_KERNELS, "levels.round_blocks", "levels.update_levels")
     kind: ClassVar[Kind] = Kind.LEVELS
     piece: ClassVar[int] = 1 << 16
 
@@ -61,13 +54,13 @@ class Int8(Compressor):
         self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: CompressorState
     ) -> CompressedPiece | None:
         if isinstance(w, np.ndarray):
-            from taut.codecs.kernels.cpu.levels import update_blocks
+            from taut.codecs.kernels.cpu.levels import update_levels
 
-            scales, numbers = update_blocks(w, b, r, share, BLOCK, MOST, float(largest_scale(MOST)))
+            scales, numbers = update_levels(w, b, r, share, BLOCK, MOST, largest_scale(MOST))
             return CompressedPiece((scales, numbers.view(np.uint8)), None, elements=len(w))
-        from taut.codecs.kernels.triton import kernels
+        from taut.codecs.kernels.triton.blocks import levels8
 
-        return CompressedPiece(kernels.levels8(w, b, r, share, BLOCK), None, elements=len(w))
+        return CompressedPiece(levels8(w, b, r, share, BLOCK), None, elements=len(w))
 
     def body(self, pieces: Sequence[CompressedPiece], length: int) -> tuple[Array, ...]:
         return preamble(8, BLOCK), *super().body(pieces, length)

@@ -88,9 +88,9 @@ class OneBit(Compressor):
     ) -> CompressedPiece | None:
         if isinstance(w, np.ndarray) or not 0 < self.column <= LONGEST_FUSED:
             return None
-        from taut.codecs.kernels.triton import kernels
+        from taut.codecs.kernels.triton.blocks import onebit
 
-        return CompressedPiece(kernels.onebit(w, b, r, share, self.column), None, elements=len(w))
+        return CompressedPiece(onebit(w, b, r, share, self.column), None, elements=len(w))
 
     def body(self, pieces: Sequence[CompressedPiece], length: int) -> tuple[Array, ...]:
         joined = super().body(pieces, length)

@@ -26,6 +26,7 @@ import numpy as np
 
 from taut.codecs.compressor import FEEDBACK_KERNELS, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
+from taut.codecs.math.arrays import empty, in_host_memory, placed
 from taut.codecs.math.counter_rng import uniform
 from taut.codecs.math.power_iteration import factor
 from taut.codecs.wire.layouts.low_rank import lengths
@@ -52,7 +53,7 @@ class PowerSGD(Compressor):
     """
 
     name: ClassVar[str] = "powersgd"
-    kernels = (*FEEDBACK_KERNELS, "kernels._fill_uniform", "kernels._outer")
+    kernels = (*FEEDBACK_KERNELS, "kernels.fill_uniform", "kernels._outer")
     kind: ClassVar[Kind] = Kind.LOWRANK
     whole: ClassVar[bool] = True
 
@@ -79,7 +80,7 @@ class PowerSGD(Compressor):
         basis = memory.kept.get(BASIS)
         if basis is None:
             basis = memory.kept[BASIS] = _first(rows, v)
-        numbers, q = _room(v, sum(counts)), _room(v, len(v))
+        numbers, q = empty(sum(counts), v), empty(len(v), v)
         start = offset = at = 0
         for (m, n, r), count in zip(rows, counts, strict=True):
             taken, given = v[start : start + m * n], q[start : start + m * n]
@@ -92,7 +93,7 @@ class PowerSGD(Compressor):
                 numbers[offset : offset + count] = taken
                 given[:] = taken
             start, offset = start + m * n, offset + count
-        sent = numbers if isinstance(numbers, np.ndarray) else numbers.cpu().numpy()
+        sent = in_host_memory(numbers)
         _revive(basis, rows, sent)
         preamble = np.array([len(rows), *table.ravel()], np.uint32)
         return CompressedPiece((preamble, sent), q)
@@ -139,7 +140,7 @@ def _first(rows: Sequence[Row], v: Vector) -> Vector:
     like = np.empty(count, np.float32)
     length, angle = uniform(SEED, 0, 0, like), uniform(SEED, 1, 0, like)
     normal = np.sqrt(-2.0 * np.log1p(-length)) * np.cos(np.float32(2.0 * math.pi) * angle)
-    return _like(v, normal.astype(np.float32))
+    return placed(normal.astype(np.float32), v)
 
 
 def _revive(basis: Vector, rows: Sequence[Row], sent: Any) -> None:
@@ -150,17 +151,5 @@ def _revive(basis: Vector, rows: Sequence[Row], sent: Any) -> None:
         for k in range(r):
             if not columns[k].any():
                 fresh = uniform(SEED, 2 + k, at, columns[k]) - np.float32(0.5)
-                basis[at + k * n : at + (k + 1) * n] = _like(basis, fresh)
+                basis[at + k * n : at + (k + 1) * n] = placed(fresh, basis)
         at, offset = at + r * n, offset + (r * (m + n) if r else m * n)
-
-
-def _room(v: Vector, count: int) -> Vector:
-    return np.empty(count, np.float32) if isinstance(v, np.ndarray) else v.new_empty(count)
-
-
-def _like(v: Vector, numbers: Any) -> Vector:
-    if isinstance(v, np.ndarray):
-        return numbers
-    import torch
-
-    return torch.from_numpy(numbers).to(v.device)

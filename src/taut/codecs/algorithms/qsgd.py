@@ -17,7 +17,7 @@ from typing import ClassVar
 from taut.codecs.compressor import FEEDBACK_KERNELS, Array, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.counter_rng import uniform
-from taut.codecs.math.quantize import MOST, check_bucket, round_randomly, scales_of
+from taut.codecs.math.quantize import MOST, RANDOM_KERNELS, check_bucket, round_randomly, scales_of
 from taut.codecs.wire.layouts.int_levels import preamble, width_of
 from taut.codecs.wire.payload import Kind
 from taut.errors import Misuse
@@ -37,16 +37,7 @@ class QSGD(Compressor):
     """
 
     name: ClassVar[str] = "qsgd"
-    kernels = (
-        *FEEDBACK_KERNELS,
-        "kernels._fill_uniform",
-        "levels._lowest",
-        "levels._multiply",
-        "levels._pack_4",
-        "levels._round_blocks_randomly",
-        "levels._block_maxima",
-        "levels._unpack",
-    )
+    kernels = (*FEEDBACK_KERNELS, *RANDOM_KERNELS, "levels.pack_4")
     kind: ClassVar[Kind] = Kind.LEVELS
     feeds_back: ClassVar[bool] = False
     piece: ClassVar[int] = 1 << 16

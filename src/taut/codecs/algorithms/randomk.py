@@ -26,6 +26,7 @@ import numpy as np
 
 from taut.codecs.compressor import CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
+from taut.codecs.math.arrays import in_host_memory, placed
 from taut.codecs.params import check_density
 from taut.codecs.wire.layouts.seeded_sparse import strided
 from taut.codecs.wire.payload import Kind
@@ -72,18 +73,13 @@ class RandomK(Compressor):
     def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         k = max(1, math.ceil(self.density * len(v)))
         start, stride = progression(memory.seed, memory.turns, lo, len(v))
-        indices: Vector = strided(start, stride, k, len(v))
-        if not isinstance(v, np.ndarray):
-            import torch
-
-            indices = torch.from_numpy(indices).to(v.device)
+        indices = placed(strided(start, stride, k, len(v)), v)
         values = v[indices]
         if not values.any():
             return None
         if self.scale:
             values *= float(np.float32(len(v) / k))
-        host = values if isinstance(values, np.ndarray) else values.cpu().numpy()
-        return CompressedPiece((np.array([start, stride], np.uint64), host), values, indices)
+        return CompressedPiece((np.array([start, stride], np.uint64), in_host_memory(values)), values, indices)
 
 
 def progression(seed: int, turn: int, lo: int, length: int) -> tuple[int, int]:

@@ -27,7 +27,7 @@ import numpy as np
 from taut.codecs.compressor import FEEDBACK_KERNELS, Array, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.ordered_sums import magnitude_sum
-from taut.codecs.parallel import run_parts
+from taut.codecs.parallel import run_chunks
 from taut.codecs.wire.layouts.sign_bits import minus_bits
 from taut.codecs.wire.payload import CHUNK, Header, Kind, build
 
@@ -49,7 +49,7 @@ class Sign(Compressor):
     """
 
     name: ClassVar[str] = "sign"
-    kernels = (*FEEDBACK_KERNELS, "signs._choose", "signs._block_sums", "signs._signs")
+    kernels = (*FEEDBACK_KERNELS, "signs._choose", "signs._block_sums", "signs.signs")
     kind: ClassVar[Kind] = Kind.VOTES
 
     vote: bool = False
@@ -98,13 +98,11 @@ def _signs_numpy(v: Any, scale: np.float32) -> SignPiece:
 
     bits, q = np.empty(-(-len(v) // 8), np.uint8), np.empty(len(v), np.float32)
 
-    def some(first: int, last: int) -> None:
-        for start in range(first, last, CHUNK):
-            stop = min(start + CHUNK, last)
-            bits[start // 8 : -(-stop // 8)] = minus_bits(v[start:stop])
-            signs(v[start:stop], scale, q[start:stop])
+    def write(start: int, stop: int) -> None:
+        bits[start // 8 : -(-stop // 8)] = minus_bits(v[start:stop])
+        signs(v[start:stop], scale, q[start:stop])
 
-    run_parts(some, 0, len(v), CHUNK)
+    run_chunks(write, 0, len(v), CHUNK)
     return SignPiece((bits,), q, scale=float(scale))
 
 

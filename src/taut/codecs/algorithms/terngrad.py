@@ -22,7 +22,7 @@ from taut.codecs.algorithms.qsgd import error_of_rounding
 from taut.codecs.compressor import FEEDBACK_KERNELS, Array, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.counter_rng import uniform
-from taut.codecs.math.quantize import block_maxima, check_bucket, in_blocks, round_randomly
+from taut.codecs.math.quantize import RANDOM_KERNELS, block_maxima, check_bucket, in_blocks, round_randomly
 from taut.codecs.wire.layouts.int_levels import preamble
 from taut.codecs.wire.payload import Kind
 from taut.errors import Misuse
@@ -40,17 +40,7 @@ class TernGrad(Compressor):
     """
 
     name: ClassVar[str] = "terngrad"
-    kernels = (
-        *FEEDBACK_KERNELS,
-        "kernels._fill_uniform",
-        "levels._lowest",
-        "levels._multiply",
-        "levels._pack_2",
-        "levels._round_blocks_randomly",
-        "levels._block_square_sums",
-        "levels._block_maxima",
-        "levels._unpack",
-    )
+    kernels = (*FEEDBACK_KERNELS, *RANDOM_KERNELS, "levels.pack_2", "levels.block_square_sums")
     kind: ClassVar[Kind] = Kind.LEVELS
     feeds_back: ClassVar[bool] = False
     piece: ClassVar[int] = 1 << 16

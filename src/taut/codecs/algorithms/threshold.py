@@ -66,6 +66,10 @@ class Threshold(SteeredCodec):
         check_not_negative(self, "lead")
 
     @property
+    def conserves(self) -> bool:
+        return not (self.gain or self.lead)
+
+    @property
     def facts(self) -> CodecInfo:
         return CodecInfo(
             title="one sign where the residual reaches tau",

@@ -19,7 +19,8 @@ import numpy as np
 
 from taut.codecs.compressor import CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
-from taut.codecs.math.topk_select import largest
+from taut.codecs.math.arrays import in_host_memory
+from taut.codecs.math.topk_select import SELECTION_KERNELS, largest
 from taut.codecs.params import check_density
 from taut.codecs.wire.payload import Kind
 
@@ -35,13 +36,7 @@ class TopK(Compressor):
     """
 
     name: ClassVar[str] = "topk"
-    kernels = (
-        "feedback._grow",
-        "selection._count_lower",
-        "selection._count_upper",
-        "selection._edge_bucket",
-        "selection._take",
-    )
+    kernels = ("feedback._grow", *SELECTION_KERNELS)
     kind: ClassVar[Kind] = Kind.SPARSE
 
     density: float = 0.01
@@ -63,9 +58,7 @@ class TopK(Compressor):
 
     def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         indices, values = largest(v, self._wanted(len(v)))
-        if not len(indices):
-            return None
-        return sparse_piece(indices, values)
+        return sparse_piece(indices, values) if len(indices) else None
 
     def fused(
         self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: CompressorState
@@ -73,9 +66,9 @@ class TopK(Compressor):
         wanted = self._wanted(len(w))
         if isinstance(w, np.ndarray) or wanted * MUCH_FUSED > len(w):
             return None
-        from taut.codecs.kernels.triton import kernels
+        from taut.codecs.kernels.triton.topk import topk
 
-        indices, values = kernels.topk(w, b, r, share, wanted)
+        indices, values = topk(w, b, r, share, wanted)
         return CompressedPiece((indices, values), None, elements=len(indices))
 
     def _wanted(self, length: int) -> int:
@@ -84,6 +77,4 @@ class TopK(Compressor):
 
 def sparse_piece(indices: Vector, values: Vector) -> CompressedPiece:
     """Return the piece that holds ``values`` at the rising ``indices``."""
-    if isinstance(values, np.ndarray):
-        return CompressedPiece((indices.astype(np.uint32), values), values, indices)
-    return CompressedPiece((indices.cpu().numpy().astype(np.uint32), values.cpu().numpy()), values, indices)
+    return CompressedPiece((in_host_memory(indices).astype(np.uint32), in_host_memory(values)), values, indices)

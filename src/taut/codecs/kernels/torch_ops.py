@@ -18,6 +18,7 @@ from taut.codecs.math.density_control import SAMPLE
 from taut.codecs.wire.payload import bit_values
 from taut.codecs.wire.sign_list import Signs, collect
 
+FUSES = False  # no compressor has a pass of its own over w, b and r
 PIECE = 1 << 22  # elements in flight: 16 MB per temporary
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from taut.codecs.math.arrays import empty
 from taut.core.splitmix import MASK, splitmix64
 
 Vector = Any
@@ -34,17 +35,12 @@ def uniform(seed: int, turn: int, lo: int, like: Vector) -> Vector:
     (True, False)
     """
     if isinstance(like, np.ndarray):
-        from taut.codecs.kernels.cpu.kernels import fill_uniform
-
-        values: Vector = np.empty(len(like), np.float32)
-        for start, stop, counter, keys in stretches(seed, turn, lo, len(like)):
-            fill_uniform(values[start:stop], counter, *keys)
-        return values
-    import torch
-
-    values = torch.empty(len(like), dtype=torch.float32, device=like.device)
+        from taut.codecs.kernels.cpu.kernels import fill_uniform as fill
+    else:
+        fill = _fill_torch  # type: ignore[assignment]
+    values = empty(len(like), like)
     for start, stop, counter, keys in stretches(seed, turn, lo, len(like)):
-        _fill_torch(values[start:stop], counter, *keys)
+        fill(values[start:stop], counter, *keys)
     return values
 
 

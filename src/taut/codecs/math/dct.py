@@ -23,6 +23,7 @@ POINTS = 64
 CHUNK = POINTS * POINTS
 LIMIT = 2.0**90  # of a coefficient: sums of 4096 of them, and what the steps make of them, stay finite
 GROUP = 1 << 12  # chunks that torch takes at once
+DCT_KERNELS = ("dct.compress_chunks", "dct.compress_lines", "dct.expand_chunks", "dct.expand_lines")
 
 HALF_SECANTS = {  # by size: the factors of the differences
     size: np.array([0.5 / math.cos(math.pi * (i + 0.5) / size) for i in range(size // 2)], np.float32)
@@ -44,7 +45,8 @@ def keep_chunks(v: Vector, top: int) -> Found:
     if isinstance(v, np.ndarray):
         from taut.codecs.kernels.cpu.dct import compress_chunks
 
-        return compress_chunks(v, top)
+        found: Found = compress_chunks(v, top)
+        return found
     import torch
 
     indices, values, q = [], [], torch.empty_like(v)
@@ -67,9 +69,10 @@ def keep_lines(v: Vector, top: int) -> Found:
     ([0, 0], [16.0, 16.0], 128)
     """
     if isinstance(v, np.ndarray):
-        from taut.codecs.kernels.cpu.dct import compress_lines
+        from taut.codecs.kernels.cpu.dct import compress_lines, expand_lines
 
-        return compress_lines(v, top)
+        some_indices, some_values = compress_lines(v, top)
+        return some_indices, some_values, expand_lines(some_indices, some_values, top, v.size)
     import torch
 
     lines = torch.nn.functional.pad(v, (0, -len(v) % POINTS)).view(-1, POINTS)

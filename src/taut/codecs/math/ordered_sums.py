@@ -52,11 +52,7 @@ def magnitude_sum(v: Vector) -> float:
     >>> magnitude_sum(np.array([1.0, -2.5], np.float32))
     3.5
     """
-    if isinstance(v, np.ndarray):
-        from taut.codecs.kernels.cpu.signs import block_sums
-
-        return float(fold(block_sums(v, squared=False)))
-    return _torch_sum(v, lambda part: part.abs())
+    return _sum(v, squared=False)
 
 
 def square_sum(v: Vector) -> float:
@@ -65,18 +61,19 @@ def square_sum(v: Vector) -> float:
     >>> square_sum(np.array([3.0, -4.0], np.float32))
     25.0
     """
+    return _sum(v, squared=True)
+
+
+def _sum(v: Vector, squared: bool) -> float:
     if isinstance(v, np.ndarray):
         from taut.codecs.kernels.cpu.signs import block_sums
 
-        return float(fold(block_sums(v, squared=True)))
-    return _torch_sum(v, lambda part: part * part)
-
-
-def _torch_sum(v: Any, term: Any) -> float:
+        return float(fold(block_sums(v, squared)))
     import torch
 
     sums = []
     for start in range(0, len(v), CHUNK):  # whole blocks, but for the last
-        part = term(v[start : start + CHUNK].double())
+        wide = v[start : start + CHUNK].double()
+        part = wide * wide if squared else wide.abs()
         sums.append(fold(_padded(part, -len(part) % BLOCK).view(-1, BLOCK)))
     return float(fold(torch.cat(sums)))

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from taut.codecs.compressor import Vector
-from taut.codecs.parallel import run_parts
+from taut.codecs.parallel import run_chunks
 from taut.codecs.wire.layouts.low_rank import product
 from taut.codecs.wire.payload import CHUNK
 
@@ -47,11 +47,10 @@ def _left(first: Vector, matrix: Vector, p: Vector) -> None:
     m, n = matrix.shape
     step = max(1, CHUNK // n)
 
-    def some(lo: int, hi: int) -> None:
-        for start in range(lo, hi, step):
-            p[:, start : start + step] = first @ matrix[start : start + step].T
+    def write(start: int, stop: int) -> None:
+        p[:, start:stop] = first @ matrix[start:stop].T
 
-    run_parts(some, 0, m, step, n)
+    run_chunks(write, 0, m, step, n)
 
 
 def _right(p: Vector, matrix: Vector, q: Vector) -> None:
@@ -60,15 +59,12 @@ def _right(p: Vector, matrix: Vector, q: Vector) -> None:
     step = max(1, CHUNK // n)
     group = GROUP * step
 
-    def some(lo: int, hi: int) -> list[Vector]:
-        return [summed(start, min(start + group, hi)) for start in range(lo, hi, group)]
-
     def summed(lo: int, hi: int) -> Vector:
         edges = [*range(lo, hi, step), hi]
         total, *others = (p[:, start:stop] @ matrix[start:stop] for start, stop in pairwise(edges))
         return sum(others, total)
 
-    sums = [total for totals in run_parts(some, 0, m, group, n) for total in totals]
+    sums = run_chunks(summed, 0, m, group, n)
     q[...] = sums[0]
     for total in sums[1:]:
         q += total

@@ -18,6 +18,8 @@ from taut.codecs.wire.layouts.int_levels import BLOCKS, pack_numbers
 from taut.errors import Misuse
 
 MOST = 127  # of an int8, symmetric
+LEVEL_KERNELS = ("levels._lowest", "levels.multiply", "levels.block_maxima")
+RANDOM_KERNELS = (*LEVEL_KERNELS, "kernels.fill_uniform", "levels.round_blocks_randomly", "levels.unpack")
 
 
 def check_bucket(codec: Any) -> None:
@@ -69,7 +71,7 @@ def block_maxima(v: Vector, block: int) -> Vector:
     if isinstance(v, np.ndarray):
         from taut.codecs.kernels.cpu import levels
 
-        return levels.block_maxima(v, block)
+        return levels.block_maxima(v.view(np.int32), block)
     return in_blocks(v, block).abs().amax(1)
 
 

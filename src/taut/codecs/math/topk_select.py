@@ -19,6 +19,7 @@ Vector = Any
 SAMPLE = 1 << 16  # elements of the sample
 MUCH = 20  # from one element in 20 on, collecting them first would not pay
 LOW = 15  # bits of a magnitude below the 16 that the first histogram counts
+SELECTION_KERNELS = tuple(f"selection.{name}" for name in ("_count_lower", "_count_upper", "_edge_bucket", "_take"))
 _MASK = 0x7FFFFFFF
 
 

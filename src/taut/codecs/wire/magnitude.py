@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.codecs.exact_grid import BITS, Grid
-from taut.codecs.parallel import run_parts
+from taut.codecs.parallel import run_chunks
 from taut.codecs.wire.layouts import LAYOUTS
 from taut.codecs.wire.layouts.base import largest
 from taut.codecs.wire.payload import CHUNK, COUNTS, PAIRS, Bytes, Header, Kind, body_of, read, read_pairs
@@ -55,7 +55,4 @@ def reach(payload: Bytes, head: Header, enough: float = 0.0) -> float:
 def _largest_of_many(values: npt.NDArray[np.float32]) -> float:
     """Return max|x|, found piece by piece and on several threads where there are many."""
 
-    def some(lo: int, hi: int) -> float:
-        return max(largest(values[start : min(start + CHUNK, hi)]) for start in range(lo, hi, CHUNK))
-
-    return max(run_parts(some, 0, values.size, CHUNK), default=0.0)
+    return max(run_chunks(lambda start, stop: largest(values[start:stop]), 0, values.size, CHUNK), default=0.0)

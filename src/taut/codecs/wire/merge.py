@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.parallel import HEAVY, run_parts
+from taut.codecs.parallel import HEAVY, run_chunks, run_parts
 from taut.codecs.wire.layouts import LAYOUTS, DenseLayout, SparseLayout
 from taut.codecs.wire.payload import (
     CHUNK,
@@ -193,12 +193,10 @@ def _accumulate(sums: npt.NDArray[Any], payload: Bytes, head: Header, base: int,
         np.add.at(target, indices, numbers * scale)
         return
 
-    def some(lo: int, hi: int) -> None:
-        for start in range(lo, hi, CHUNK):
-            stop = min(start + CHUNK, hi)
-            target[start:stop] += dense_numbers(payload, head, start, stop) * target.dtype.type(scale)
+    def add(start: int, stop: int) -> None:
+        target[start:stop] += dense_numbers(payload, head, start, stop) * target.dtype.type(scale)
 
-    run_parts(some, 0, head.length, CHUNK, HEAVY)
+    run_chunks(add, 0, head.length, CHUNK, HEAVY)
 
 
 def dense_numbers(payload: Bytes, head: Header, start: int, stop: int) -> npt.NDArray[Any]:

@@ -23,9 +23,6 @@ Rice, "Some practical universal noiseless coding techniques", 1979; Golomb, "Run
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -46,21 +43,6 @@ _WRONG = (  # the errors that the kernel returns
 )
 
 
-@cache
-def _writing() -> Any:
-    """Return the kernels that write. numba takes a while to import, so not before something is coded."""
-    from taut.codecs.kernels.cpu import rice_write
-
-    return rice_write
-
-
-@cache
-def _reading() -> Any:
-    from taut.codecs.kernels.cpu import rice_read
-
-    return rice_read
-
-
 def encode(words: U32, length: int) -> U8:
     """Return the body for ``words`` (at least one, contiguous, rising in index) of a range of ``length`` elements.
 
@@ -69,21 +51,12 @@ def encode(words: U32, length: int) -> U8:
     [1, 6, 98]
     """
     parameters, low_nbytes, unary_nbytes = _planned(words, length)
+    from taut.codecs.kernels.cpu import rice_write
+
     whole = parameters.size + low_nbytes + unary_nbytes
-    kernels = _writing()
-    body = np.zeros(whole + kernels.SPARE_NBYTES, np.uint8)
-    kernels.write(words, parameters, low_nbytes, body)
+    body = np.zeros(whole + rice_write.SPARE_NBYTES, np.uint8)
+    rice_write.write(words, parameters, low_nbytes, body)
     return body[:whole]
-
-
-def nbytes(words: U32, length: int) -> int:
-    """Return how long the body would be, in a third of the time or less.
-
-    >>> nbytes(np.array([3 << 1, 10 << 1 | 1, 11 << 1], np.uint32), 16)
-    3
-    """
-    parameters, low_nbytes, unary_nbytes = _planned(words, length)
-    return parameters.size + low_nbytes + unary_nbytes
 
 
 def decode(body: U8, count: int, length: int) -> U32:
@@ -93,15 +66,16 @@ def decode(body: U8, count: int, length: int) -> U32:
     >>> decode(np.array([1, 6, 98], np.uint8), 3, 16).tolist()
     [6, 21, 22]
     """
-    kernels = _reading()
-    blocks = -(-count // kernels.BLOCK)
+    from taut.codecs.kernels.cpu import rice_read
+
+    blocks = -(-count // rice_read.BLOCK)
     if not 1 <= count <= length <= LONGEST or 8 * blocks + 2 * count > 8 * body.size:
         raise MalformedMessage(f"{count} coded words in {body.size} bytes, for a range of {length} elements")
-    padded = np.empty(body.size + kernels.SPARE_NBYTES, np.uint8)
+    padded = np.empty(body.size + rice_read.SPARE_NBYTES, np.uint8)
     padded[: body.size] = body
     padded[body.size :] = 0
     words = np.empty(count, np.uint32)
-    wrong = kernels.read(padded, body.size, length, words)
+    wrong = rice_read.read(padded, body.size, length, words)
     if wrong:
         raise MalformedMessage(f"coded words with {_WRONG[wrong]}: {count} words in {body.size} bytes")
     return words
@@ -111,9 +85,10 @@ def _planned(words: U32, length: int) -> tuple[U8, int, int]:
     """Return each block's parameter, and the bytes of the two planes."""
     if not 1 <= words.size <= length <= LONGEST:
         raise Misuse(f"{words.size} words in a range of {length}", "1 to 2^31 elements, and a word for each at most")
-    kernels = _writing()
-    parameters = np.empty(-(-words.size // kernels.BLOCK), np.uint8)
-    low_bits, unary_bits = kernels.plan(words, length, parameters)
+    from taut.codecs.kernels.cpu import rice_write
+
+    parameters = np.empty(-(-words.size // rice_write.BLOCK), np.uint8)
+    low_bits, unary_bits = rice_write.plan(words, length, parameters)
     if not low_bits:
         raise _not_rising(words, length)
     return parameters, (low_bits + 7) // 8, (unary_bits + 7) // 8

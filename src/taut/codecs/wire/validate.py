@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.parallel import run_parts
-from taut.codecs.wire.layouts import LAYOUTS
+from taut.codecs.parallel import run_chunks
+from taut.codecs.wire.layouts import LAYOUTS, DenseLayout
+from taut.codecs.wire.layouts.base import check_length
 from taut.codecs.wire.payload import (
     CHUNK,
     COUNTS,
-    HEADER,
     PAIRS,
-    U32,
     Bytes,
     Header,
     Kind,
@@ -43,26 +42,24 @@ def validate(payload: Bytes, size: int) -> Header:
     Traceback (most recent call last):
     taut.errors.MalformedMessage: payload for elements 64..127 of a vector of 100
     """
-    head = frame(payload, size)
-    if head.kind in LAYOUTS:
-        LAYOUTS[head.kind].check(head, body_of(payload))
-        return head
+    head, body = frame(payload, size), body_of(payload)
     if head.kind is Kind.RICE:
         rice_words(payload, head)
         return head
-    body_nbytes = len(payload) - HEADER.size
-    if body_nbytes != head.body_nbytes:
-        raise MalformedMessage(
-            f"{head.kind.name} payload with a body of {body_nbytes} bytes instead of {head.body_nbytes}"
-        )
+    layout = LAYOUTS.get(head.kind)
+    if layout is None:
+        check_length(head, body, head.body_nbytes)
+    else:
+        layout.check(head, body)
+    counts_all = isinstance(layout, DenseLayout) or head.kind is Kind.DENSE or head.kind in COUNTS
+    if counts_all and head.count != head.length % 2**32:
+        raise MalformedMessage(f"{head.kind.name} payload of {head.length} elements that counts {head.count}")
     if head.kind is Kind.WORDS:
         _check_words(read(payload, np.uint32, head.count), head)
     elif head.kind is Kind.BITMAP:
         _check_bitmap(read(payload, np.uint8, head.body_nbytes), head)
     elif head.kind in PAIRS:
         _check_pairs(read_pairs(payload, head)[0], head)
-    elif head.count != head.length % 2**32:
-        raise MalformedMessage(f"{head.kind.name} payload of {head.length} elements counts {head.count}")
     elif head.kind is Kind.DENSE:
         _check_finite(read(payload, np.float32, head.length))
     return head
@@ -86,7 +83,7 @@ def _most(head: Header) -> int:
     return 1 << (8 * np.dtype(numbers).itemsize - 1) if numbers else 1
 
 
-def rice_words(payload: Bytes, head: Header) -> U32:
+def rice_words(payload: Bytes, head: Header) -> npt.NDArray[np.uint32]:
     """Return the words of a RICE payload, every one checked."""
     from taut.codecs.wire.rice import decode
 
@@ -95,22 +92,19 @@ def rice_words(payload: Bytes, head: Header) -> U32:
     return decode(body_of(payload), head.count, head.length)
 
 
-def _check_words(words: U32, head: Header) -> None:
+def _check_words(words: npt.NDArray[Any], head: Header) -> None:
     if words.size and int(words.max()) >> 1 >= head.length:
         raise MalformedMessage(f"word for element {int(words.max()) >> 1} of a range of {head.length}")
 
 
 def _check_bitmap(bits: npt.NDArray[np.uint8], head: Header) -> None:
-    def some(lo: int, hi: int) -> int:
-        count = 0
-        for start in range(lo, hi, CHUNK):
-            signs = _bit_counts()[bits[start : min(start + CHUNK, hi)]]
-            if signs.max() == 255:
-                raise MalformedMessage("bitmap with a code that is not used")
-            count += int(signs.sum(dtype=np.int64))
-        return count
+    def signs_of(start: int, stop: int) -> int:
+        signs = _bit_counts()[bits[start:stop]]
+        if signs.max() == 255:
+            raise MalformedMessage("bitmap with a code that is not used")
+        return int(signs.sum(dtype=np.int64))
 
-    count = sum(run_parts(some, 0, bits.size, CHUNK))
+    count = sum(run_chunks(signs_of, 0, bits.size, CHUNK))
     spare = 2 * (-head.length % 4)
     if spare and int(bits[-1]) >> (8 - spare):
         raise MalformedMessage("bitmap with signs beyond its range")
@@ -126,12 +120,8 @@ def _check_pairs(indices: npt.NDArray[Any], head: Header) -> None:
 
 
 def _check_finite(values: npt.NDArray[np.float32]) -> None:
-    def some(lo: int, hi: int) -> None:
-        for start in range(lo, hi, CHUNK):
-            if not np.isfinite(values[start : start + CHUNK]).all():
-                raise MalformedMessage("dense payload with a number that is not finite")
-
-    run_parts(some, 0, values.size, CHUNK)
+    if not all(run_chunks(lambda start, stop: np.isfinite(values[start:stop]).all(), 0, values.size, CHUNK)):
+        raise MalformedMessage("dense payload with a number that is not finite")
 
 
 @cache

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from taut.comparison.report.chart_data import ChartData, Series
-from taut.comparison.report.curves import distance_curve
+import numpy as np
+
+from taut.comparison.report.chart_data import ChartData, Series, distance_curve
 from taut.comparison.report.labels import seconds, workers
 from taut.comparison.report.style import FAINT, Chart, drawn
 from taut.comparison.runs.record import RunRecord
@@ -104,8 +105,6 @@ def _stack(axes: Any, index: int, split: dict[str, float]) -> None:
 
 def staleness(data: ChartData) -> Chart:
     """Draw how late updates were, with the most workers."""
-    import numpy as np
-
     count = data.counts[-1]
     title = f"Staleness of updates, {workers(count)}"
     found = {

@@ -7,8 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from taut.comparison.report.bars import consensus, staleness, time_split, to_target
-from taut.comparison.report.chart_data import ChartData
-from taut.comparison.report.curves import Over, curve, has_curves
+from taut.comparison.report.chart_data import ChartData, Over, curve, has_curves
 from taut.comparison.report.labels import workers
 from taut.comparison.report.style import FAINT, INCH_HEIGHT, INK, Chart, drawn, label_ends
 from taut.comparison.report.table import series
@@ -32,8 +31,8 @@ def charts(made: Comparison) -> list[Chart]:
     return [
         _quality(data, "time", "quality-time", "against time"),
         _quality(data, "bytes", "quality-bytes", "against bytes sent"),
-        _result(data, "wall_s", "result-time", "against time"),
-        _result(data, "bytes_sent", "result-bytes", "against bytes sent"),
+        _result(data, "time", "result-time", "against time"),
+        _result(data, "bytes", "result-bytes", "against bytes sent"),
         to_target(data),
         _scaling(data, "speed_up", "speed-up", "Speed-up against workers", "speed-up (times)"),
         _scaling(data, "efficiency", "efficiency", "Efficiency against workers", efficiency),
@@ -68,15 +67,13 @@ def _quality(data: ChartData, over: Over, name: str, against: str) -> Chart:
             name, title, "Not drawn: nothing was sent." if over == "bytes" else "Not drawn: the runs were too short."
         )
     shown = [count for count in data.panels if any(some == count for _, some in lines)]
-    unit, called = unit_of(max(line.x[-1] for line in lines.values()), TIME_UNITS if over == "time" else BYTE_UNITS)
-    axis = f"{data.virtual}{called} of training" if over == "time" else f"{called} sent, all workers together"
+    unit, axis = _axis(data, over, max(line.x[-1] for line in lines.values()))
 
     def draw(panels: Sequence[Any]) -> None:
         for axes, count in zip(panels, shown, strict=True):
             here = {which: line for (which, some), line in lines.items() if some == count}
             data.plot(axes, here, unit)
-            axes.set(ylabel=CALLED[metric], xlabel=axis)
-            axes.set_title(workers(count), loc="left")
+            _labelled(axes, axis, metric, count)
             _logarithmic(axes, metric, over, list(here.values()))
             data.name_ends(axes, {which: line.mean[-1] for which, line in here.items()})
 
@@ -86,6 +83,17 @@ def _quality(data: ChartData, over: Over, name: str, against: str) -> Chart:
     if data.metric == "score" and metric == "loss":
         caption += " The validation score is known at the end only, so the training loss is shown."
     return drawn(name, title, caption, len(shown), draw, height=_height(data))
+
+
+def _axis(data: ChartData, over: Over, most: float) -> tuple[float, str]:
+    unit, called = unit_of(most, TIME_UNITS if over == "time" else BYTE_UNITS)
+    return unit, f"{data.virtual}{called} of training" if over == "time" else f"{called} sent, all workers together"
+
+
+def _labelled(axes: Any, axis: str, metric: Metric, count: int) -> None:
+    axes.set(xlabel=axis, ylabel=CALLED[metric])
+    axes.set_title(workers(count), loc="left")
+    axes.grid(True)
 
 
 def _logarithmic(axes: Any, metric: Metric, over: Over, lines: Sequence[Any]) -> None:
@@ -98,19 +106,14 @@ def _logarithmic(axes: Any, metric: Metric, over: Over, lines: Sequence[Any]) ->
             axes.set_xscale("log")
 
 
-def _result(data: ChartData, over: str, name: str, against: str) -> Chart:
-    metric = data.metric
+def _result(data: ChartData, over: Over, name: str, against: str) -> Chart:
+    metric, x = data.metric, "wall_s" if over == "time" else "bytes_sent"
     title = f"{'Final' if metric == 'score' else 'Last'} {CALLED[metric]} {against}"
-    rows = [row for row in data.rows() if row[metric] is not None and row[over] is not None]
-    if over == "bytes_sent":
-        rows = [row for row in rows if row[over] > 0]
+    rows = [row for row in data.rows() if row[metric] is not None and row[x] is not None and (row[x] or over == "time")]
     if not rows:
-        return Chart(
-            name, title, f"Not drawn: no run has a {CALLED[metric]}" + (" and bytes sent." if over != "wall_s" else ".")
-        )
-    unit, called = unit_of(max(row[over] for row in rows), TIME_UNITS if over == "wall_s" else BYTE_UNITS)
-    axis = f"{data.virtual}{called} of training" if over == "wall_s" else f"{called} sent, all workers together"
-
+        lacking = "" if over == "time" else " and bytes sent"
+        return Chart(name, title, f"Not drawn: no run has a {CALLED[metric]}{lacking}.")
+    unit, axis = _axis(data, over, max(row[x] for row in rows))
     shown = [count for count in data.panels if any(row["workers"] == count for row in rows)]
 
     def draw(panels: Sequence[Any]) -> None:
@@ -119,17 +122,15 @@ def _result(data: ChartData, over: str, name: str, against: str) -> Chart:
             for row in here:
                 style, runs = data.look(row), data.runs(series(row), count)
                 each = [
-                    (getattr(run, over) / unit, getattr(run, metric)) for run in runs if getattr(run, metric) is not None
+                    (getattr(run, x) / unit, getattr(run, metric)) for run in runs if getattr(run, metric) is not None
                 ]
                 axes.plot(*zip(*each, strict=True), ".", color=style.color, markersize=4, alpha=0.6)
-                axes.plot(row[over] / unit, row[metric], style.marker, color=style.color, markersize=6)
-            values = [row[over] for row in here]
+                axes.plot(row[x] / unit, row[metric], style.marker, color=style.color, markersize=6)
+            values = [row[x] for row in here]
             if max(values) / min(values) > LOG_FROM / 3:
                 axes.set_xscale("log")
             axes.margins(x=0.1, y=0.1)
-            axes.set(xlabel=axis, ylabel=CALLED[metric])
-            axes.set_title(workers(count), loc="left")
-            axes.grid(True)
+            _labelled(axes, axis, metric, count)
             data.name_ends(axes, {series(row): row[metric] for row in here})
 
     caption = "Large marks are means over seeds, dots the single runs. The names are at the heights of their marks."
@@ -172,5 +173,4 @@ def _scaling(data: ChartData, column: str, name: str, title: str, ylabel: str) -
 
 
 def _height(data: ChartData) -> float:
-    """Return the height of a panel in inches: enough for its labels."""
     return max(INCH_HEIGHT, 0.8 + 0.17 * len(data.labels))

@@ -10,6 +10,8 @@ from taut.comparison.report.table import Row
 from taut.comparison.runs.target import Metric
 from taut.quantities import size
 
+WORDS = ("strategy", "codec", "topology", "state", "error")
+
 
 @dataclass(frozen=True)
 class Column:
@@ -22,18 +24,15 @@ class Column:
     words: bool = False  # aligned to the left
 
 
+def text_column(name: str) -> Column:
+    """Return the column of a text, or of a number as it is."""
+    return Column(name, lambda row: str(row[name]), words=name in WORDS)
+
+
 def columns(rows: Sequence[Row], metric: Metric, with_target: bool) -> list[Column]:
     """Return the columns that say something of these rows: what is the same everywhere, or known nowhere, is left out."""
-    found = [
-        Column("strategy", lambda row: str(row["strategy"]), words=True),
-        Column("codec", lambda row: str(row["codec"]), words=True),
-    ]
-    if len({row["topology"] for row in rows}) > 1:
-        found.append(Column("topology", lambda row: str(row["topology"]), words=True))
-    found += [
-        Column("workers", lambda row: str(row["workers"])),
-        Column("runs", _runs, 2),
-    ]
+    choices = ["strategy", "codec", *(["topology"] if len({row["topology"] for row in rows}) > 1 else []), "workers"]
+    found = [*map(text_column, choices), Column("runs", _runs, 2)]
     if any(row[metric] is not None for row in rows):
         found.append(Column(metric, lambda row: with_spread(row, metric)))
     if with_target:

@@ -122,7 +122,6 @@ def _to_target(summary: Sequence[Row], target: Target) -> list[str]:
 
 
 def _scaling(summary: Sequence[Row]) -> list[str]:
-    """Say which efficiency is the best and which the worst, with the most workers."""
     counts = sorted({row["workers"] for row in summary})
     rows = [row for row in summary if row["workers"] == counts[-1] and row["efficiency"] is not None]
     if len(counts) < 2 or not rows:

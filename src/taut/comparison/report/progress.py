@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -44,16 +43,14 @@ class Progress(Watcher):
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
     def begin(self, cells: int, kept: int) -> None:
         self._count, self._done = cells, kept
         self._bar.reset(self._task, total=cells - kept)  # what was there already says nothing about the time that is left
         known = f", {kept} of them made before" if kept else ""
-        self.console.print(f"{cells} runs{known}", style="dim")
+        self._print(f"{cells} runs{known}", "dim")
 
     def started(self, cell: Cell) -> None:
         self._cell = str(cell)
@@ -69,7 +66,11 @@ class Progress(Watcher):
         if not record.finished:
             first = self._failed.setdefault(reason_of(record), self._done)
             said = said if first == self._done else f"failed, as run {first}"
-        self.console.print(f"[{self._done}/{self._count}] {cell}: {said}", markup=False, soft_wrap=True)
+        self._print(f"[{self._done}/{self._count}] {cell}: {said}")
+
+    def _print(self, text: str, style: str = "") -> None:
+        if not self.silent:
+            self.console.print(text, style=style, markup=False, soft_wrap=True)
 
 
 def reason_of(record: RunRecord) -> str:

@@ -150,7 +150,6 @@ def spread_out(heights: Sequence[float], gap: float = LABEL_GAP) -> list[float]:
 
 
 def _pushed(rising: Sequence[float], gap: float) -> list[float]:
-    """Raise each height to at least ``gap`` over the one before."""
     found: list[float] = []
     for height in rising:
         found.append(max(height, found[-1] + gap) if found else height)

@@ -122,7 +122,6 @@ def _if_finished(record: RunRecord, value: float) -> float | None:
 
 
 def _shares(record: RunRecord) -> dict[str, float]:
-    """Return the share of all workers' time by kind of work."""
     whole_s = sum(sum(worker.values()) for worker in record.time_split)
     if whole_s <= 0:
         return {}

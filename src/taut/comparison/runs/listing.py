@@ -58,7 +58,6 @@ def whole_numbers(texts: Sequence[str], flag: str, lowest: int = 1) -> list[int]
 
 
 def _goes_on(choice: str, piece: str, known: Collection[str]) -> bool:
-    """Return whether ``piece`` belongs to ``choice``."""
     if _THEN.match(piece):
         return True
     word = _WORD.match(piece)

@@ -67,7 +67,7 @@ def expand(
     ('sync, tether', "codec 'tether' with strategy 'sync'")
     """
     _check_words(strategies, codecs, topologies, config_file, ambient)
-    cells: list[Cell] = []
+    cells: dict[tuple[object, ...], Cell] = {}  # once those that are the same under another name, as ssp and ssp:3 are
     unfit: dict[tuple[str, str], list[int]] = {}
     choices = list(product(workers, strategies, topologies or [""], codecs or [""]))
     for seed, (count, strategy, topology, codec) in product(seeds, choices):
@@ -79,18 +79,17 @@ def expand(
             counts = unfit.setdefault((", ".join(named.values()), str(error)), [])
             counts += [count] if count not in counts else []
         else:
-            cells.append(_cell(named, settings))
-    return Matrix(_once(cells), tuple(_skipped(what, counts, workers, why) for (what, why), counts in unfit.items()))
+            resolved = {key: str(getattr(settings, key)) for key in ("strategy", "topology", "codec", "finish")}
+            shown = {key: named.get(key, resolved[key]) for key in ("strategy", "topology", "codec")}
+            cell = Cell(**shown, workers=count, seed=seed, named=named, resolved=resolved)
+            cells.setdefault((*resolved.items(), count, seed), cell)
+    return Matrix(
+        tuple(cells.values()), tuple(_skipped(what, counts, workers, why) for (what, why), counts in unfit.items())
+    )
 
 
 def _settings(flags: Mapping[str, object], config_file: Path | None, ambient: bool) -> Settings:
     return resolve(flags, config_file=config_file) if ambient else resolve(flags, environ={}, cwd=os.devnull)
-
-
-def _cell(named: Mapping[str, str], settings: Settings) -> Cell:
-    resolved = {key: str(getattr(settings, key)) for key in ("strategy", "topology", "codec", "finish")}
-    shown = {key: named.get(key, resolved[key]) for key in ("strategy", "topology", "codec")}
-    return Cell(**shown, workers=settings.workers, seed=settings.seed, named=named, resolved=resolved)
 
 
 def _skipped(what: str, counts: Sequence[int], workers: Sequence[int], reason: str) -> Skipped:
@@ -99,20 +98,8 @@ def _skipped(what: str, counts: Sequence[int], workers: Sequence[int], reason: s
     return Skipped(what + some, reason)
 
 
-def _once(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """Drop cells that are the same run under another name, as ``ssp`` and ``ssp:3`` are."""
-    found: dict[tuple[object, ...], Cell] = {}
-    for cell in cells:
-        found.setdefault((*cell.resolved.items(), cell.workers, cell.seed), cell)
-    return tuple(found.values())
-
-
 def _check_words(
-    strategies: Sequence[str],
-    codecs: Sequence[str],
-    topologies: Sequence[str],
-    config_file: Path | None,
-    ambient: bool,
+    strategies: Sequence[str], codecs: Sequence[str], topologies: Sequence[str], config_file: Path | None, ambient: bool
 ) -> None:
     """Refuse a misspelt word: it is a mistake, not a combination to be left out."""
     if not strategies:

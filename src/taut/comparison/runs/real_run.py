@@ -11,16 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from taut.comparison.runs.history import Reading, on_grid
 from taut.comparison.runs.job import Job, Report
 from taut.comparison.runs.matrix import Cell
 from taut.comparison.runs.record import RunRecord, failed, of_cell, of_workers
-from taut.core.messages import Statistics
 from taut.errors import Misuse
 from taut.supervisor.metrics import finite
-from taut.supervisor.storage.store_reader import StoredRun, load_run
+from taut.supervisor.storage.store_reader import StoredRun, load_run, statistics_of
+from taut.supervisor.storage.store_writer import FIELDS
 from taut.supervisor.view import grouped
 
 LAST_LINES = 3
@@ -91,7 +89,7 @@ def _drop_models(run: Path) -> None:
 
 
 def _record(job: Job, cell: Cell, said: dict[str, Any], stored: StoredRun) -> RunRecord:
-    workers = [msgspec.convert(_in_order(each["statistics"]), Statistics) for each in said["workers"]]
+    workers = [statistics_of(each["statistics"].get(name) for name in FIELDS) for each in said["workers"]]
     validation = said.get("validation") or {}
     readings = readings_of(stored)
     history = on_grid(readings, max((each.time_s for each in readings), default=0.0))
@@ -109,16 +107,6 @@ def _record(job: Job, cell: Cell, said: dict[str, Any], stored: StoredRun) -> Ru
             if one.statistics.steps and math.isfinite(one.statistics.staleness)
         ),
     )
-
-
-def _in_order(statistics: dict[str, Any]) -> list[Any]:
-    """Return the values in the order of the record, which travels as an array; null stands for a default."""
-    plain = Statistics()
-    values = [statistics.get(name) for name in Statistics.__struct_fields__]
-    return [
-        getattr(plain, name) if value is None else value
-        for name, value in zip(Statistics.__struct_fields__, values, strict=True)
-    ]
 
 
 def readings_of(stored: StoredRun) -> list[Reading]:

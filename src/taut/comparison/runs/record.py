@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from taut.comparison.runs.job import Job
 from taut.comparison.runs.matrix import Cell
 from taut.core.files import write_atomically
 from taut.core.messages import Statistics
+from taut.core.versions import package_versions
 from taut.supervisor.metrics import cluster_rate, compression, time_split, total
 
 PACKAGES = ("taut", "torch", "numpy", "numba", "pyzmq", "msgspec")
@@ -92,7 +92,7 @@ def of_cell(job: Job, cell: Cell) -> dict[str, Any]:
         "simulated": job.simulated,
         "command": job.command(cell),
         "settings": dict(cell.resolved),
-        "versions": versions(),
+        "versions": package_versions(*PACKAGES) | {"system": platform.platform()},
     }
 
 
@@ -110,17 +110,6 @@ def of_workers(workers: Iterable[Statistics], history: tuple[Moment, ...]) -> di
         "history": history,
         "loss": last_loss(history),
     }
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the packages from their metadata, without importing them."""
-    found = {"python": platform.python_version(), "system": platform.platform()}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def kept(folder: Path, name: str, key: str) -> RunRecord | None:

@@ -82,9 +82,11 @@ class NextPhase(Message, frozen=True):
 
 
 class Drain(Tidy, Message, frozen=True):
-    """Stop training, flush, and drain."""
+    """Stop training, flush, and drain. ``averages``: replicas that must be equal have drifted apart by rounding, since
+    processors differ: take their mean."""
 
     reason: Text
+    averages: bool = False
 
 
 class Leave(Tidy, Message, frozen=True):
@@ -108,6 +110,12 @@ class Finish(Message, frozen=True):
 
     identical: bool
     writer: Rank
+
+
+class UploadSeen(Message, frozen=True):
+    """The first ``nbytes`` of the writer's upload are here."""
+
+    nbytes: Count
 
 
 class Saved(Tidy, Message, frozen=True):
@@ -160,6 +168,7 @@ SupervisorMessage = (
     | Leave
     | Checkpoint
     | Finish
+    | UploadSeen
     | Saved
     | Pulse
     | Moved

@@ -38,6 +38,17 @@ class TensorSpec(Struct, frozen=True, array_like=True):
     layout: Word = ""
 
 
+class Platform(Tidy, frozen=True):
+    """The software and the processor that a worker computes with. Workers with equal ``rounding`` make equal steps from
+    equal gradients, to the last bit."""
+
+    taut: Word = ""
+    python: Word = ""
+    torch: Word = ""
+    system: Word = ""
+    rounding: Name = ""
+
+
 class Hello(Message, frozen=True):
     """A process asks to be admitted as a worker. It is answered by ``Welcome`` or ``Refusal``."""
 
@@ -48,6 +59,8 @@ class Hello(Message, frozen=True):
     host: Name
     pid: Count
     was: Annotated[int, Meta(ge=-1, le=2**31 - 1)] = -1  # its rank before it was evicted; -1: it is new
+    platform: Platform = Platform()
+    initial: Word = ""  # hash of its initial state; empty: not told
 
 
 class Ready(Message, frozen=True):

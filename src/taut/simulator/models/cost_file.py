@@ -7,7 +7,6 @@ simulate`` and ``taut advise``.
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import json
 import os
 import platform
@@ -20,6 +19,7 @@ import numpy as np
 
 from taut.codecs import parse
 from taut.core.clock import Clock, MonotonicClock
+from taut.core.versions import package_versions
 from taut.errors import Misuse
 from taut.simulator.json_tables import table
 from taut.simulator.models.costs import ORIGIN, CodecCost, Costs, measured
@@ -105,18 +105,12 @@ def measured_costs(
 
 def origin() -> dict[str, Any]:
     """Describe this machine, these versions and the time."""
-    versions = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return {
         "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "cpu": processor(),
         "cores": os.cpu_count(),
         "system": platform.platform(),
-        "versions": versions,
+        "versions": package_versions(*PACKAGES),
     }
 
 

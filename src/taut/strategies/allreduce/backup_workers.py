@@ -17,18 +17,13 @@ Paper: Chen et al. 2016, "Revisiting Distributed Synchronous SGD".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.group import OWN_NUMBERS
 from taut.strategies.allreduce.round_agreement import NEW, Contribution, MemberRound, RoundAgreement
-from taut.strategies.api import MemberPlace, Tell
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
+from taut.strategies.api import MemberPlace, Note, Tell, Vector
 
 WINDOW = 4
 AHEAD = 32
@@ -71,11 +66,8 @@ class BackupGroup(RoundAgreement):
     def coordinator(self) -> int:
         return self.place.members[0]
 
-    # -------------------------------------------------------------------------------------------- what happens
-
     def _begin(self, mine: Contribution) -> list[Tell]:
-        """Take part in the round after the last one ``taken``, or take its mean if it is closed. Weight 0: nothing to
-        give."""
+        """Take part in the round after the last one ``taken``, or take its mean if it is closed."""
         assert self._contribution is None, "the last round is not done"
         tells = self._take_stand()
         if self.owed:
@@ -87,8 +79,6 @@ class BackupGroup(RoundAgreement):
             weighted[self.length :] = mine.numbers
         self._contribution, self._ends = weighted, bool(mine.numbers[1])
         return tells + self._contribute()
-
-    # ------------------------------------------------------------------------------------------ taking a stand
 
     def take_over(self, round: int) -> list[Tell]:
         self.bare, self.stand, self.taken, self._counted = False, MemberRound(round, True), round, True
@@ -116,8 +106,6 @@ class BackupGroup(RoundAgreement):
                 if self._means.keys() >= set(missed):  # else it is one that came late, and is given the state
                     tells += [self._mean_for(member, number, True) for number in missed]
         return tells + self._contribute() + self._receipt() + self._retake()
-
-    # ---------------------------------------------------------------------------------------------- everybody's
 
     def _contribute(self) -> list[Tell]:
         """Tell the coordinator what we have, or that it is nothing."""

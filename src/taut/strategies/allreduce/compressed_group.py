@@ -16,18 +16,13 @@ Paper: Karimireddy et al. 2019, "Error feedback fixes signSGD and other gradient
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.group import OWN_NUMBERS, Group
 from taut.strategies.allreduce.round_agreement import Contribution
-from taut.strategies.api import MemberPlace, Tell
-
-if TYPE_CHECKING:
-    from taut.strategies.local import Vector, VectorCoder
+from taut.strategies.api import MemberPlace, Note, Tell, Vector, VectorCoder
 
 RING_BITS = 64.0  # that a ring sends per element and worker, times (p - 1) / p
 NUMBER_NBYTES = 4
@@ -102,12 +97,10 @@ class CompressedGroup(Group):
         return []
 
     def _check(self, share: bytes) -> None:
-        if len(share) < self._numbers_nbytes:
-            raise MalformedMessage(f"a share of {len(share)} bytes; its numbers alone have {self._numbers_nbytes}")
-        numbers = self._numbers(share)
+        payload, numbers = self._split(share)
         if not np.isfinite(numbers).all() or numbers[0] < 0.0:
             raise MalformedMessage(f"a share with the numbers {numbers.tolist()}")
-        self._coder.check(self._payload(share), self.length)
+        self._coder.check(payload, self.length)
 
     def _look(self) -> None:
         """Sum the shares, when all members' are here."""
@@ -115,12 +108,9 @@ class CompressedGroup(Group):
         assert shares is not None
         if len(shares) < len(members):
             return
-        given = [shares[member] for member in members]
+        payloads, numbers = zip(*(self._split(shares[member]) for member in members), strict=True)
         buffer = self._buffer(self.stand.round + 1)
-        numbers = [self._numbers(share) for share in given]
-        self._coder.total(
-            [self._payload(share) for share in given], [float(one[0]) for one in numbers], buffer[: self.length]
-        )
+        self._coder.total(payloads, [float(one[0]) for one in numbers], buffer[: self.length])
         buffer[self.length :] = 0.0
         for one in numbers:
             buffer[self.length :] += one
@@ -130,13 +120,11 @@ class CompressedGroup(Group):
         self._shares, self._share = None, b""
         super()._complete(buffer)
 
-    @property
-    def _numbers_nbytes(self) -> int:
+    def _split(self, share: bytes) -> tuple[memoryview, Vector]:
+        """Return the payload and the numbers of a share."""
         assert self._contribution is not None
-        return NUMBER_NBYTES * len(self._contribution.numbers)
-
-    def _numbers(self, share: bytes) -> Vector:
-        return np.frombuffer(share[len(share) - self._numbers_nbytes :], np.float32)
-
-    def _payload(self, share: bytes) -> memoryview:
-        return memoryview(share)[: len(share) - self._numbers_nbytes]
+        nbytes = NUMBER_NBYTES * len(self._contribution.numbers)
+        if len(share) < nbytes:
+            raise MalformedMessage(f"a share of {len(share)} bytes; its numbers alone have {nbytes}")
+        end = len(share) - nbytes
+        return memoryview(share)[:end], np.frombuffer(share[end:], np.float32)

@@ -14,17 +14,12 @@ none can end with another mean while somebody holds the first.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies import api as m
 from taut.strategies.allreduce.group import Group
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 LANE = 1 << 30  # of all its messages: they may arrive while the receiver's training method still drains
 
@@ -56,9 +51,9 @@ class FinalAverage(m.Method):
     [[1.5, 1.5], [1.5, 1.5], [1.5, 1.5], [1.5, 1.5]]
     """
 
-    name: ClassVar[str] = "settlement"
-    consensus: ClassVar[bool] = True
-    lockstep: ClassVar[bool] = False
+    name = "settlement"
+    consensus = True
+    lockstep = False
     schedule: str = "ring"
 
     def start(self, place: m.MemberPlace, local: m.Local) -> FinalAverageState:
@@ -90,26 +85,25 @@ class FinalAverage(m.Method):
         x = state.local.x
         state.begun = True
         state.left_out = not bool(np.isfinite(x).all())
-        if state.left_out:
-            return state.group.begin(np.zeros_like(x), 0.0, keeps=True)  # not x: 0 * nan is nan
-        return state.group.begin(x, 1.0, keeps=True)
+        values = np.zeros_like(x) if state.left_out else x  # 0 * nan is nan
+        return state.group.begin(values, float(not state.left_out), keeps=True)
 
     def _heard(
-        self, state: FinalAverageState, sender: int, note: Note, payload: bytes, actions: list[m.MethodAction]
+        self, state: FinalAverageState, sender: int, note: m.Note, payload: bytes, actions: list[m.MethodAction]
     ) -> None:
         x = state.local.x
         match note.kind:
             case "settled":
                 state.ahead.add(sender)
             case "want" if state.settled:
-                actions.append(m.Tell(sender, Note("mean", int(state.agreed), LANE), x.tobytes()))
+                actions.append(m.Tell(sender, m.Note("mean", int(state.agreed), LANE), x.tobytes()))
             case "mean" if sender == state.asked and not state.settled:
                 if len(payload) != x.nbytes:
                     raise MalformedMessage(f"a mean of {len(payload)} bytes; this model has {x.nbytes}")
                 _settle(state, np.frombuffer(payload, np.float32) if note.round else None)
                 actions.append(m.Finished())
             case "stand" if state.settled:
-                actions.append(m.Tell(sender, Note("settled", part=LANE)))
+                actions.append(m.Tell(sender, m.Note("settled", part=LANE)))
             case _ if state.group.hears(note) and not state.settled:
                 actions += state.group.heard(sender, note, payload)
 
@@ -121,10 +115,10 @@ class FinalAverage(m.Method):
             actions.append(m.Finished())
         elif state.ahead and state.asked is None:
             state.asked = min(state.ahead)
-            actions.append(m.Tell(state.asked, Note("want", part=LANE)))
+            actions.append(m.Tell(state.asked, m.Note("want", part=LANE)))
 
 
-def _settle(state: FinalAverageState, mean: Vector | None) -> None:
+def _settle(state: FinalAverageState, mean: m.Vector | None) -> None:
     """Measure how far off this replica was, and take the mean (None: no replica was fit to be averaged)."""
     state.settled = True
     if mean is None:

@@ -6,7 +6,7 @@ completed. When they change, latecomers leave the group, or they might complete 
 model; and as the group is then stuck, they hand the model to all.
 
 A worker takes a model over only where it can be a latecomer: the run is being drained here too, this worker has completed
-no round, and when all told where they stand for the first time, somebody had (``Standing.founder``). In any other
+no round, and when all told where they stand for the first time, somebody had (``RoundAgreement.founder``). In any other
 state of the run the model is refused. Latecomers that have left the group still tell where they stand, for later ones.
 
 Where nobody is to be believed alone (``by_majority``), all who have the model hand it on, and a latecomer takes it when
@@ -16,16 +16,11 @@ more than half of those who came before it (ranks below its own) have sent the s
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import MemberPlace, Tell
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
+from taut.strategies.api import MemberPlace, Note, Tell, Vector
 
 KIND = "model"
 

@@ -8,8 +8,7 @@ last round that it completed. Once all stands of that version are in, all know t
 
 - Somebody has completed the round that others are still in: of those, the one of the lowest rank sends them its result.
 - Nobody has: the round is run again, by those who are left, with the contributions that they kept.
-- Who is new takes part from the round after the last one that anybody completed, once it has the state after that where
-  members carry one.
+- A newcomer takes part from the round after the last completed one, once it has the state (where members carry one).
 
 So all members that complete a round have the same bits, and nobody waits for who is gone. (A result that only the dead
 had seen is made anew: the survivors agree, which is all that can be asked.) Stands differ by one round at most, since
@@ -26,14 +25,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from taut.collectives import SEGMENT_ELEMENTS, Piece, Reduction, named
-from taut.core.messages import Note
-from taut.errors import MalformedMessage, Misuse
+from taut.errors import MalformedMessage
 from taut.strategies.allreduce.round_agreement import Contribution, MemberRound, RoundAgreement
-from taut.strategies.api import MemberPlace, Tell
+from taut.strategies.api import MemberPlace, Note, Tell, Vector
 
 if TYPE_CHECKING:
     from taut.collectives import Program
-    from taut.strategies.api import Vector
 
 LEAST_SEGMENT_ELEMENTS = 1 << 14  # below 64 KiB a message costs more than its bytes
 PIPELINE = 8  # at least so many segments to a chunk, so that a hop does not wait for the whole of it
@@ -65,8 +62,6 @@ class Group(RoundAgreement):
     ) -> None:
         super().__init__(place, length, lane, since)
         self._schedule = named(schedule)
-        if not self._schedule.sums:
-            raise Misuse(f"schedule {schedule!r}", "one that sums", "take 'ring'")
         self.segment_elements = 0  # the longest piece; 0: by the length and the number of members
         self._contribution: Contribution | None = None
         self._behind = False  # the others have completed the round that we are in: its result is coming
@@ -78,8 +73,6 @@ class Group(RoundAgreement):
     @property
     def completed(self) -> int:
         return max(0, self.stand.round)
-
-    # -------------------------------------------------------------------------------------------- what happens
 
     def _begin(self, mine: Contribution) -> list[Tell]:
         assert self._contribution is None, "the last round is not done"
@@ -93,8 +86,7 @@ class Group(RoundAgreement):
         return super().placed(place)
 
     def let_go(self) -> Vector:
-        """Give the round under way a copy of the values that its caller had kept, and return the copy: the caller needs
-        them before the round is done."""
+        """Return a copy of the values that the caller had kept; the round under way goes on with the copy."""
         assert self._contribution is not None, "no round is under way"
         self._contribution = replace(self._contribution, values=self._contribution.values.copy(), kept=False)
         return self._contribution.values
@@ -114,8 +106,6 @@ class Group(RoundAgreement):
         assert self.done and self._before is not None, "nothing to open again"
         self.stand, self._contribution, self._result = self._before
         self.done, self._before = False, None
-
-    # ------------------------------------------------------------------------------------------ taking a stand
 
     def _agree(self, stands: Mapping[int, MemberRound]) -> list[Tell]:
         """Find out who is behind and what the next round is, and go on."""
@@ -139,8 +129,6 @@ class Group(RoundAgreement):
             note = Note("result", top, self.lane, [self.place.version])
             tells += [Tell(rank, note, memoryview(self._result.view(np.uint8))) for rank in behind]  # type: ignore[arg-type]
         return tells + self._retake() + self._run()
-
-    # ---------------------------------------------------------------------------------------------- the rounds
 
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
         """Take a piece or a result."""

@@ -4,8 +4,7 @@
 
 An all-reduce passes sums from hand to hand, and whoever passes one on can change it. Dealing out shards, each merged by
 one member, would send as little as a ring; but the one that merges a shard decides what is in it. So whole vectors go
-from everybody to everybody: each sends (p - 1) n elements, p / 2 times as many as in a ring, and has room for p vectors
-while a round is under way.
+from everybody to everybody: each sends (p - 1) n elements, p / 2 times as many as in a ring, and keeps p vectors.
 
 Weights (samples) are claims, and so are not used: with them, one liar could weigh more than all others. A vector that is
 not finite, or of another length, is refused and the round goes on without it.
@@ -18,27 +17,33 @@ to the same bits. No result is ever taken from another member, as in a ``Group``
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_mean import merge
 from taut.strategies.allreduce.round_agreement import Contribution, MemberRound
-from taut.strategies.api import MemberPlace, Refuse, Tell
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
+from taut.strategies.api import MemberPlace, Note, Refuse, Tell, Vector
 
 Shares = dict[int, bytes | None]  # None: it was refused
 # Whose vectors are merged: of these members, in the round after so many, where so many said yes to each number.
 Voters = Callable[[Collection[int], int, Sequence[float]], Collection[int]]
 
 
+def group_of(place: MemberPlace, length: int, schedule: str, robust: str, voters: Voters | None = None) -> Group:
+    """Return the group that makes the mean, or the robust one where ``robust`` is not none."""
+    if robust == "none":
+        return Group(place, length, schedule)
+    return RobustGroup(place, length, robust, voters=voters or _everybody)
+
+
+def _everybody(members: Collection[int], completed: int, says: Sequence[float]) -> Collection[int]:
+    return members
+
+
 class RobustGroup(Group):
-    """One member's machine, with the interface of a ``Group``; ``kind``: of the mean (``robust.KINDS``). ``voters``:
+    """One member's machine, with the interface of a ``Group``; ``kind``: of the mean (``robust_mean.KINDS``). ``voters``:
     whose vectors count, by what all know alike and nobody claims for itself; everybody's, if not given. ``voted``: those
     whose did, in the round that is done.
 
@@ -55,10 +60,8 @@ class RobustGroup(Group):
 
     kinds = {"share": 1, "have": 1, "stand": 2}  # noqa: RUF012
 
-    def __init__(
-        self, place: MemberPlace, length: int, kind: str, lane: int = 0, voters: Voters = lambda members, *_: members
-    ) -> None:
-        super().__init__(place, length, lane=lane)
+    def __init__(self, place: MemberPlace, length: int, kind: str, voters: Voters = _everybody) -> None:
+        super().__init__(place, length)
         self.kind, self.voters = kind, voters
         self.voted: frozenset[int] = frozenset()
         self._share = b""  # what we give to the round that we are in: the vector, then the numbers
@@ -89,8 +92,6 @@ class RobustGroup(Group):
     def refused(self) -> list[Refuse]:
         refusals, self._refusals = self._refusals, []
         return refusals
-
-    # ------------------------------------------------------------------------------------------------ the rounds
 
     def _agree(self, stands: Mapping[int, MemberRound]) -> list[Tell]:
         real = [stand.round for stand in stands.values() if not stand.hollow]

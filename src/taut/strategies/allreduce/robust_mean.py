@@ -18,25 +18,26 @@ mean); Karimireddy et al. 2021, "Learning from History for Byzantine Robust Opti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from taut.errors import Misuse
-from taut.specs import did_you_mean
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
+from taut.specs import check_choice
+from taut.strategies.api import Vector
 
 KINDS = ("none", "median", "trimmed", "clip")
 TRIM = 0.2  # of the vectors, at each end; at least one of three or more
 CHUNK = 1 << 16  # coordinates at a time: sorting needs a copy, and this much of it stays in the cache
 
 
-def check_robust(blame: str, kind: str, known: Sequence[str] = KINDS) -> None:
-    """Raise ``Misuse`` for a kind that is none of ``known``."""
-    if kind not in known:
-        raise Misuse(f"{blame}: robust={kind}", f"one of {', '.join(known)}", did_you_mean(kind, known))
+def check_robust(method: Any, known: Sequence[str] = KINDS) -> None:
+    """Raise ``Misuse`` for a method whose ``robust`` is none of ``known``, or comes with a schedule of an all-reduce."""
+    check_choice(method, "robust", known)
+    schedule = getattr(method, "schedule", "ring")
+    if method.robust != "none" and schedule != "ring":
+        given = f"{method.name}: schedule={schedule} with robust={method.robust}"
+        raise Misuse(given, "one of them", "drop schedule")
 
 
 def trimmed_count(vectors: int, share: float = TRIM) -> int:
@@ -49,8 +50,7 @@ def trimmed_count(vectors: int, share: float = TRIM) -> int:
 
 
 def median(vectors: Sequence[Vector], out: Vector) -> None:
-    """Write the coordinate-wise median to ``out`` (which may be one of ``vectors``); of an even number the mean of the
-    two in the middle.
+    """Write the coordinate-wise median (or the mean of the two in the middle) to ``out``, even if that is one of them.
 
     >>> x = np.zeros(2, np.float32)
     >>> median([np.float32([1, 5]), np.float32([2, 6]), np.float32([1e30, -1e30])], x); x.tolist()

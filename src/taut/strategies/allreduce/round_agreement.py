@@ -1,4 +1,4 @@
-"""Members who tell each other where they stand when the membership changes: the ground under ``Group`` and ``Quorum``.
+"""Members who tell each other where they stand when the membership changes: the base of ``Group`` and ``BackupGroup``.
 
 Everything is said under one version of the membership. When that changes, what was said under the old one is void, and
 every member tells every other the last round that it has (its *stand*). Once all stands of the version are in, all know
@@ -17,24 +17,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.api import MemberPlace, Refuse, Tell
-
-if TYPE_CHECKING:
-    from taut.strategies.local import Vector
+from taut.strategies.api import MemberPlace, Note, Refuse, Tell, Vector
 
 NEW = -1  # the stand of who has not taken part in any version yet
 
 
 @dataclass(frozen=True, slots=True)
 class MemberRound:
-    """The last completed round of a member. If ``hollow``, the member joined after that round and has no result of its
-    own."""
+    """The last completed round of a member. If ``hollow``, the member joined after it and has no result of its own."""
 
     round: int
     hollow: bool
@@ -75,12 +70,7 @@ class RoundMachine(ABC):
         """Return the number of the last round that is complete here."""
 
     def begin(
-        self,
-        values: Vector,
-        weight: float = 1.0,
-        ending: bool = False,
-        extra: Sequence[float] = (),
-        keeps: bool = False,
+        self, values: Vector, weight: float = 1.0, ending: bool = False, extra: Sequence[float] = (), keeps: bool = False
     ) -> list[Tell]:
         """Join the next round with ``weight`` * ``values``. ``extra``: numbers to be summed, everywhere as many.
         ``keeps``: the caller leaves ``values`` as they are until the round is ``done``; else they are copied."""
@@ -115,8 +105,7 @@ class RoundMachine(ABC):
         return bool(np.isfinite(self._result).all())
 
     def mean(self, out: Vector) -> float:
-        """Write the weighted mean of the round that is ``done`` to ``out``, and return the total weight. Where that is 0,
-        ``out`` stays as it is."""
+        """Write the mean of the round that is ``done`` to ``out`` and return the total weight. If 0, ``out`` stays."""
         assert self._result is not None, "no round is done"
         total = float(self._result[self.length])
         if total:
@@ -222,8 +211,7 @@ class RoundAgreement(RoundMachine):
 
     @abstractmethod
     def take_over(self, round: int) -> list[Tell]:
-        """Note that the state after ``round`` is here: this member is ``bare`` no more. What it gave to the round that it
-        is in came of another state, and is dropped."""
+        """Note that the state after ``round`` is here. Drop what came of another one: this member's contribution."""
 
     @property
     def forsaken(self) -> bool:

@@ -3,8 +3,7 @@
 When the members of a version have told each other where they stand (``round_agreement.py``), all know the last round, r,
 that anybody has completed, and who has the state after it. Round r + 1 needs everybody, so until the newcomer takes part
 nobody's state changes. The newcomer asks the first of the *givers* (``want``); that one answers at its next turn, when
-its optimizer has made the step of round r and not that of r + 1, with all of it in pieces (``state``), over channels that
-lose nothing.
+its optimizer has made the step of round r and not that of r + 1, with all of it in pieces (``state``).
 
 If the giver dies, the newcomer asks the next one; if the newcomer dies, the others go on as they were. If a third one
 dies, nothing is sent twice: what is under way is of the same round. Should everybody die who had completed round r, those
@@ -17,10 +16,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.round_agreement import RoundAgreement
-from taut.strategies.api import Tell
+from taut.strategies.api import Note, Tell
 
 PIECE_NBYTES = 1 << 20  # a channel takes no less, however small the model
 MOST_PIECES = 1 << 24
@@ -94,8 +92,7 @@ class NewcomerTransfer:
         return machine.forsaken or (machine.bare and machine.settled and self._shunned >= set(machine.givers))
 
     def take_piece(self, sender: int, note: Note, payload: bytes) -> None:
-        """Take a piece of the state. A piece that was asked of another giver since, or is of another round, is left
-        alone."""
+        """Take a piece of the state, unless it is of another round or from another giver than the one asked now."""
         if not self.asks:
             raise MalformedMessage("a state that nobody asked for")
         asked = self.asked
@@ -136,8 +133,7 @@ class NewcomerTransfer:
             self.wanted[sender] = TransferRequest(sender, note.round, int(note.numbers[0]))
 
     def takers(self, machine: RoundAgreement, completed: int) -> list[int]:
-        """Return the workers that may be given the state now: it is ours after round ``completed``, and that is what they
-        ask for."""
+        """Return the workers that may be given the state now: they ask for our state, after round ``completed``."""
         if not self.wanted or not machine.settled or machine.bare:
             return []
         version = machine.place.version

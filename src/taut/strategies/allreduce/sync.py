@@ -3,8 +3,7 @@
     g  <-  sum_i s_i g_i / sum_i s_i        s_i: samples of worker i; all optimizers make the same step
 
 That is one worker with the sum of the batches. A worker without data takes part with weight 0, and its optimizer moves
-along. The run ends in the round in which all say that they have ended, the same for all, so replicas stay equal to the
-last bit, whoever dies.
+along. The run ends in the round in which all say that they have ended: replicas stay equal bit by bit, whoever dies.
 
 The vector is cut into lanes (buckets of gradients), each an all-reduce of its own, so that the first can be under way
 while backward still works on the others: ``launch``. What goes with the gradients: samples * clipping norm and samples *
@@ -15,11 +14,13 @@ A script may have several optimizers (``local.wishes``). A round is for those th
 others step another one in the same round, that one takes the mean over their samples alone, and moves here, too.
 
 Who joins in mid-run, or comes back, is given the state of one who has it (``state_transfer.py``); ``local.since`` is
-``standing.NEW`` then. Its own numbers do not count, since its schedule begins anew: where none but such have data, theirs
-do.
+``round_agreement.NEW`` then. Its own numbers count only where none but such have data, since its schedule begins anew.
 
 With a codec (``local.coder``) what each worker sends is compressed, with feedback of its own, in one lane
 (``compressed_group.py``); where that would be more than a ring sends, the ring is used as without.
+
+Equal gradients make equal steps only where processors round alike. Where they do not, replicas drift apart by about 1e-8
+of their norm, and take their mean every ``resync`` steps and at the end (``phases.py``).
 
 Papers: Li et al. 2020, "PyTorch Distributed" (buckets); Chen et al. 2016, "Revisiting Distributed Synchronous SGD"
 (backup workers, ``backup_workers.py``).
@@ -29,21 +30,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 from taut import collectives
-from taut.core.events import Ended
 from taut.errors import MalformedMessage, Misuse
-from taut.specs import check_whole, did_you_mean
+from taut.specs import check_choice, check_whole
 from taut.strategies import api as m
 from taut.strategies.allreduce.backup_workers import BackupGroup
 from taut.strategies.allreduce.compressed_group import CompressedGroup, pays
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.sync_state import GradientBucket, SyncState, buckets
-from taut.strategies.info import ANY_COMPRESSOR, Completeness, StrategyInfo, Variant
-from taut.strategies.local import Wish
 
-SCHEDULES = tuple(name for name, schedule in collectives.REGISTRY.items() if schedule.sums)
 BACKENDS = ("gloo", "nccl")  # of torch.distributed; see worker/exchange/torch_distributed.py
 NUMBERS = 5  # that go with each lane at least, before which of its tensors had a gradient (``SyncState.head``)
 
@@ -52,7 +48,8 @@ NUMBERS = 5  # that go with each lane at least, before which of its tensors had 
 class Sync(m.Method):
     """``--strategy sync``. ``schedule``: of the all-reduce, or ``gloo`` or ``nccl`` to leave it to torch.distributed;
     ``every``: micro-batches per step; ``backup``: how many workers may be late; ``bucket_mib``: size of a bucket of
-    gradients, 0 for all in one.
+    gradients, 0 for all in one; ``resync``: after so many steps workers agree on the weights again, where their
+    processors round differently, 0 for never.
 
     >>> Sync(schedule="tree", every=4).consensus
     True
@@ -61,33 +58,32 @@ class Sync(m.Method):
     taut.errors.Misuse: sync: every=0: expected a whole number of at least 1
     """
 
-    name: ClassVar[str] = "sync"
-    info: ClassVar[StrategyInfo] = StrategyInfo(
-        Completeness.SYNCHRONOUS,
-        (Variant(), Variant("schedule=halving-doubling"), Variant("schedule=tree")),
+    name = "sync"
+    info = m.StrategyInfo(
+        m.Completeness.SYNCHRONOUS,
+        (m.Variant(), m.Variant("schedule=halving-doubling"), m.Variant("schedule=tree")),
         coded_kind="share",
     )
-    paper: ClassVar[str] = "Chen et al. 2016"
-    vector: ClassVar[Literal["weights", "gradients"]] = "gradients"
-    consensus: ClassVar[bool] = True
-    concurrent: ClassVar[bool] = True
-    turns_until_finished: ClassVar[bool] = True
-    hands_over: ClassVar[bool] = True
-    majority: ClassVar[bool] = True
-    codecs: ClassVar[tuple[str, ...]] = ("dense", "threshold", ANY_COMPRESSOR)
+    paper = "Chen et al. 2016"
+    vector = "gradients"
+    consensus = True
+    concurrent = True
+    turns_until_finished = True
+    hands_over = True
+    majority = True
+    codecs = ("dense", "threshold", m.ANY_COMPRESSOR)
 
     schedule: str = "ring"
     every: int = 1
     backup: int = 0
     bucket_mib: float = 4.0
+    resync: int = 200
 
     def __post_init__(self) -> None:
-        known = (*SCHEDULES, *BACKENDS)
-        if self.schedule not in known:
-            remedy = did_you_mean(self.schedule, known, "take 'ring'")
-            raise Misuse(f"sync: schedule={self.schedule}", f"one of {', '.join(known)}", remedy)
+        check_choice(self, "schedule", (*collectives.REGISTRY, *BACKENDS), "take 'ring'")
         check_whole(self, "every", 1)
         check_whole(self, "backup", 0)
+        check_whole(self, "resync", 0)
         if not 0 <= self.bucket_mib < 2**20:
             raise Misuse(f"sync: bucket_mib={self.bucket_mib}", "0 (one bucket) or more")
         if self.backup and self.schedule != "ring":
@@ -100,14 +96,17 @@ class Sync(m.Method):
 
     @property
     def backend(self) -> str | None:
-        """Return the torch.distributed backend that does the all-reduce, if one does. Where there is none (a simulation),
-        a ring does."""
+        """Return the torch.distributed backend that does the all-reduce, if one does; in a simulation a ring does."""
         return self.schedule if self.schedule in BACKENDS else None
 
     @property
     def launches(self) -> bool:
         """Return whether buckets may be launched while backward goes on."""
         return not self.backup and self.backend is None
+
+    @property
+    def resync_steps(self) -> int:
+        return self.resync
 
     @property
     def takes_newcomers(self) -> bool:
@@ -121,7 +120,7 @@ class Sync(m.Method):
 
     def start(self, place: m.MemberPlace, local: m.Local) -> SyncState:
         sizes, coder = local.sizes or [len(local.x)], local.coder
-        wishes = list(local.wishes) or [Wish([0.0])]
+        wishes = list(local.wishes) or [m.Wish([0.0])]
         if coder is not None:
             self.check_codec(coder.name)
             if pays(coder.bits, coder.workers):
@@ -162,7 +161,7 @@ class Sync(m.Method):
                 state.transfer.placed(place.members)
                 for lane in state.lanes:
                     tells += lane.machine.placed(place)
-            case Ended():
+            case m.Ended():
                 pass
             case m.Draining():
                 state.draining = True
@@ -183,8 +182,7 @@ class Sync(m.Method):
         return state.transfer.forsaken(state.lanes[0].machine)
 
     def takers(self, state: SyncState) -> list[int]:
-        """Return the workers to be given this worker's state now: its optimizer has made the last step, and not the
-        next."""
+        """Return the workers to be given this worker's state now, between two steps of its optimizer."""
         machine = state.lanes[0].machine
         return state.transfer.takers(machine, machine.completed) if state.waiting or state.finished else []
 
@@ -193,13 +191,11 @@ class Sync(m.Method):
         return [*state.transfer.give(to, state.lanes[0].machine.completed, data, state.finished)]
 
     def handed(self, state: SyncState, starting: bool = False) -> bytes | None:
-        """Return the state that this worker is to take over now: before it is ``starting``, or in a turn, whose gradient
-        is dropped then."""
+        """Return the state to take over now: before ``starting``, or in a turn, whose gradient is dropped then."""
         return state.transfer.whole(state.lanes[0].machine) if state.waiting or starting else None
 
     def took(self, state: SyncState, votes: bool) -> list[m.MethodAction]:
-        """Go on after a state was taken over. ``votes``: the position in the schedule of the learning rate came with
-        it."""
+        """Go on after a state was taken over. ``votes``: the position in the learning rate's schedule came with it."""
         round, tells = state.transfer.done(), list[m.Tell]()
         state.votes = votes
         for lane in state.lanes:
@@ -236,8 +232,7 @@ class Sync(m.Method):
                 machine.reopen()
 
     def _take(self, state: SyncState, tells: list[m.Tell]) -> list[m.MethodAction]:
-        """Write the mean to x and let the worker go on, when all buckets have come to their end, not before (see
-        ``_reopen``)."""
+        """Write the mean to x and let the worker go on, when all buckets are done, not before (see ``_reopen``)."""
         actions: list[m.MethodAction] = [*tells]
         if state.waiting and all(lane.done for lane in state.lanes):
             state.waiting = False
@@ -271,5 +266,5 @@ class Sync(m.Method):
         machine = state.lanes[0].machine
         dropped = machine.dropped if isinstance(machine, BackupGroup) else 0
         coded = isinstance(machine, CompressedGroup)
-        taken = {"taken_over": float(state.transfer.taken)} if state.transfer.taken else {}
-        return {"rounds": float(state.rounds), "dropped": float(dropped), **({"coded": 1.0} if coded else {}), **taken}
+        taken = {"taken_over": state.transfer.taken} if state.transfer.taken else {}
+        return {"rounds": state.rounds, "dropped": float(dropped), **({"coded": 1.0} if coded else {}), **taken}

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from taut.strategies.allreduce.round_agreement import RoundAgreement
 from taut.strategies.allreduce.state_transfer import NewcomerTransfer
-from taut.strategies.local import Local, Wish
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
+from taut.strategies.api import Local, Vector, Wish
 
 ELEMENTS_PER_MIB = (1 << 20) // 4
 

@@ -1,5 +1,4 @@
-"""Handle a neighbour's messages: take its updates in order per origin, and believe its reports as far as they can be
-true."""
+"""Handle a neighbour's messages: take its updates in order per origin, and its reports as far as they can be true."""
 
 from __future__ import annotations
 
@@ -135,8 +134,7 @@ def extend_chains(state: BroadcastState, taken: Sequence[Action]) -> None:
 
 
 def compare_chains(state: BroadcastState, sender: int, message: Report) -> list[Disputed]:
-    """Compare the neighbour's hash chains with ours. Return each origin of which it holds other updates than we do,
-    once."""
+    """Return each origin, once, of which the neighbour holds other updates than we do, by its hash chains."""
     disputed: list[Disputed] = []
     for mark in message.marks:
         chain = state.chains.get(mark.origin)
@@ -150,8 +148,7 @@ def compare_chains(state: BroadcastState, sender: int, message: Report) -> list[
 
 
 def _check_claims(state: BroadcastState, sender: int, message: Report, received: int) -> None:
-    """Raise ``MalformedMessage`` for an impossible claim, before anything is changed: our log must hold what the
-    neighbour will ask for."""
+    """Raise ``MalformedMessage`` for an impossible claim: our log must hold what the neighbour will ask for."""
     link = state.links[sender]
     if message.final > state.log_of(sender).head + FAR or message.clock > MOST_CLOCK:
         raise MalformedMessage(f"a last update {message.final}, or a clock {message.clock}, that cannot be")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from taut.core.events import Action, Event, Synced, Ticked
 from taut.specs import check_whole
@@ -35,10 +34,10 @@ class StaleSynchronous(Broadcast):
     [True, True, False]
     """
 
-    name: ClassVar[str] = "ssp"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.BOUNDED, (Variant("3", codecs=(ADVISED,)),), floods=True)
-    complete: ClassVar[bool] = True
-    bounded: ClassVar[bool] = True
+    name = "ssp"
+    info = StrategyInfo(Completeness.BOUNDED, (Variant("3", codecs=(ADVISED,)),), floods=True)
+    complete = True
+    bounded = True
 
     slack: int = 3
 

@@ -102,8 +102,7 @@ class BroadcastState:
 
 
 def prune(state: BroadcastState) -> None:
-    """Drop our updates once every neighbour has them; drop a peer's once every neighbour other than that peer has
-    them."""
+    """Drop our updates once every neighbour has them, and a peer's once every other neighbour has them."""
     for origin, log in state.logs.items():
         if not log.entries:
             continue

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Tell
+from taut.strategies.api import Note, Tell
 from taut.strategies.delivery.payload_batch import PayloadBatch
 
 MOST_UNSEEN = 4
@@ -35,8 +34,8 @@ class FlowWindow:
 class FlowControl:
     """One worker's. ``merge`` adds updates up; ``limit_nbytes``: what waits may grow to that before it is.
 
-    >>> windows = FlowControl(merge=b"".join, limit_nbytes=100)
-    >>> sum(len(windows.update(1, b"u")) for _ in range(10)), len(windows.seen(1, 2)), windows.merged
+    >>> flow = FlowControl(merge=b"".join, limit_nbytes=100)
+    >>> sum(len(flow.update(1, b"u")) for _ in range(10)), len(flow.seen(1, 2)), flow.merged
     (4, 1, 6)
     """
 

@@ -21,9 +21,9 @@ class PayloadBatch:
     """``merge`` adds payloads; beyond ``limit_nbytes`` or ``MANY`` payloads all that is here becomes one, and again when
     that has doubled. ``count``: of the updates in them.
 
-    >>> sheaf = PayloadBatch(merge=lambda payloads: max(payloads), limit_nbytes=3)
-    >>> for payload in (b"aa", b"b", b"c", b"d"): sheaf.put(payload, 1)
-    >>> sheaf.payloads, sheaf.count
+    >>> batch = PayloadBatch(merge=lambda payloads: max(payloads), limit_nbytes=3)
+    >>> for payload in (b"aa", b"b", b"c", b"d"): batch.put(payload, 1)
+    >>> batch.payloads, batch.count
     ([b'c', b'd'], 4)
     """
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Tell
+from taut.strategies.api import Note, Tell
 
 RESIDUAL, INHERITED, DECLINED = KINDS = ("residual", "inherited", "declined")
 
@@ -67,8 +66,7 @@ class ResidualHandoff:
         return self._without({sender})
 
     def placed(self, members: Iterable[int]) -> list[Tell]:
-        """Ask the next worker where the one that was asked is gone. What the gone had said must have been heard
-        before."""
+        """Ask the next worker if the one that was asked is gone. Its last messages must have been heard before."""
         return self._without(set(self._heirs) - set(members))
 
     def _without(self, gone: set[int]) -> list[Tell]:

@@ -52,8 +52,7 @@ def majority(votes: Collection[int], members: Sequence[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Messages to send, and the view that this worker is to enter now; the caller does both, and confirms with
-    ``placed``."""
+    """Messages to send, and the view to enter now; the caller does both, and confirms with ``placed``."""
 
     tells: list[tuple[int, Presence]] = field(default_factory=list)
     enter: View | None = None
@@ -194,8 +193,7 @@ class Election:
     # Voting.
 
     def _voted_for(self, view: View) -> bool:
-        """Return whether this view was elected with our vote, which still counts: this worker has entered no view
-        since."""
+        """Return whether this view was elected with our vote, and this worker has entered no view since."""
         fits = view.own and view.number == self.number and self.voted
         return fits and self.rank in view.members and set(view.members) <= set(self.view.members)
 
@@ -265,8 +263,7 @@ class Election:
         self._proposed, self._votes, self._turn_s = [], {}, math.inf
 
     def _pause_s(self, beats: int) -> float:
-        """Return the time of so many beats, plus a turn for each heard member of a lower rank, so that two seldom ask
-        at once."""
+        """Return the time of so many beats, plus a turn for each heard member of a lower rank: two seldom ask at once."""
         before = sum(rank < self.rank and rank in self._presences for rank in self.view.members)
         return (beats + TURN_BEATS * before) * self.interval_s
 

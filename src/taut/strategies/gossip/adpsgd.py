@@ -14,17 +14,13 @@ Paper: Lian et al. 2018, "Asynchronous decentralized parallel stochastic gradien
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
 
 import numpy as np
 
-from taut.core.events import Ended
-from taut.core.messages import Note
 from taut.core.splitmix import hash_bits
 from taut.specs import check_whole
 from taut.strategies import api as m
-from taut.strategies.gossip.neighbour_rounds import check_length, say_goodbye
-from taut.strategies.info import Completeness, StrategyInfo, Variant
+from taut.strategies.gossip.neighbour_rounds import check_length, finish
 
 
 @dataclass
@@ -60,11 +56,11 @@ class ADPSGD(m.Method):
     1.5
     """
 
-    name: ClassVar[str] = "adpsgd"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.NEIGHBOURS, (Variant(topologies=("ring", "")),))
-    paper: ClassVar[str] = "Lian et al. 2018"
-    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
-    lockstep: ClassVar[bool] = False
+    name = "adpsgd"
+    info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=("ring", "")),))
+    paper = "Lian et al. 2018"
+    returns = "mix"
+    lockstep = False
     every: int = 1
     seed: int = 0
 
@@ -84,14 +80,14 @@ class ADPSGD(m.Method):
                 actions.append(m.Proceed())
             case m.Leaving():
                 state.leaving = True
-            case m.Heard(sender, Note(kind="bye"), _):
+            case m.Heard(sender, m.Note(kind="bye"), _):
                 state.left.add(sender)
-            case m.Heard(sender, Note(kind="ask", round=number), payload):
+            case m.Heard(sender, m.Note(kind="ask", round=number), payload):
                 check_length(event, state.local)
                 x = state.local.x
                 half = (np.frombuffer(payload, np.float32) - x) * np.float32(0.5)
                 x += half
-                actions.append(m.Tell(sender, Note("answer", number), half.tobytes()))
+                actions.append(m.Tell(sender, m.Note("answer", number), half.tobytes()))
             case m.Heard(sender, note, payload):
                 check_length(event, state.local)
                 if state.asked == (sender, note.round):
@@ -107,12 +103,12 @@ class ADPSGD(m.Method):
                     state.apart = True
             case m.Draining():
                 state.draining = True
-            case Ended():
+            case m.Ended():
                 pass  # others may still ask
         if state.leaving and state.apart:
             self._ask(state, actions)
-        if state.draining:
-            _drain(state, actions)
+        if state.draining and state.asked is None:
+            finish(state, actions)
         return actions
 
     def _ask(self, state: ADPSGDState, actions: list[m.MethodAction]) -> None:
@@ -125,20 +121,11 @@ class ADPSGD(m.Method):
             partner = partners[hash_bits(self.seed, place.rank, state.turns) % len(partners)]
             state.asked = (partner, state.turns)
             state.apart = False
-            actions.append(m.Tell(partner, Note("ask", state.turns), state.local.x.tobytes()))
+            actions.append(m.Tell(partner, m.Note("ask", state.turns), state.local.x.tobytes()))
 
     def owing(self, state: ADPSGDState) -> bool:
         """Return whether no neighbour has taken half of this worker's last training."""
         return (state.apart and bool(set(state.place.neighbours(state.turns)) - state.left)) or state.asked is not None
 
     def figures(self, state: ADPSGDState) -> dict[str, float]:
-        return {"averaged": float(state.averaged), "forgotten": float(state.forgotten)}
-
-
-def _drain(state: ADPSGDState, actions: list[m.MethodAction]) -> None:
-    """Say good-bye once the last answer is here, answer others until all have said it, and finish."""
-    if state.asked is not None:
-        return
-    say_goodbye(state, actions)
-    if state.left >= set(state.place.others):
-        actions.append(m.Finished())
+        return {"averaged": state.averaged, "forgotten": state.forgotten}

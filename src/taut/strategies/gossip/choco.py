@@ -19,20 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from taut.errors import Misuse
 from taut.specs import check_share
-from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
+from taut.strategies import api as m
 from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourState, check_length, tell_all
-from taut.strategies.info import ANY_COMPRESSOR, Completeness, StrategyInfo, Variant
-from taut.strategies.local import VectorCoder
 from taut.topologies.mixing import row_of
 
 if TYPE_CHECKING:
-    from taut.strategies.api import Vector
     from taut.topologies.shape import Shape
 
 WHOLE = "whole"
@@ -42,11 +39,11 @@ WHOLE = "whole"
 class ChocoState(NeighbourState):
     """A worker's state. ``copies``: h of itself and of its neighbours, by rank. ``said``: its payload of this round."""
 
-    coder: VectorCoder = field(kw_only=True)
-    copies: dict[int, Vector] = field(default_factory=dict)
+    coder: m.VectorCoder = field(kw_only=True)
+    copies: dict[int, m.Vector] = field(default_factory=dict)
     said: bytes | None = None
 
-    def add(self, payload: bytes, copy: Vector) -> None:
+    def add(self, payload: bytes, copy: m.Vector) -> None:
         self.coder.add(payload, copy, self.coder.damping)
 
 
@@ -58,42 +55,30 @@ class Choco(NeighbourRounds[ChocoState]):
         gamma: how far to go towards the neighbours' copies, above 0 and up to 1. 0: twice the stated delta, but no more
             than it is on normal numbers. Too much makes the errors of the copies grow: in probes (ring of 8) 2 to 4
             times delta was best for top-k and 10 times diverged, and random-k diverged at twice.
-
-    >>> Choco(gamma=0.5).codecs[0]
-    'topk'
     """
 
-    name: ClassVar[str] = "choco"
-    info: ClassVar[StrategyInfo] = StrategyInfo(
-        Completeness.NEIGHBOURS, (Variant(topologies=("ring", "torus")),), coded_kind="x"
-    )
-    paper: ClassVar[str] = "Koloskova et al. 2019"
-    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
-    codecs: ClassVar[tuple[str, ...]] = ("topk", ANY_COMPRESSOR)
+    name = "choco"
+    info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=("ring", "torus")),), coded_kind="x")
+    paper = "Koloskova et al. 2019"
+    codecs = ("topk", m.ANY_COMPRESSOR)
     gamma: float = 0.0
 
     def __post_init__(self) -> None:
         if self.gamma != 0.0:
             check_share(self, "gamma")
 
-    def start(self, place: MemberPlace, local: Local) -> ChocoState:
+    def start(self, place: m.MemberPlace, local: m.Local) -> ChocoState:
         self.check_shape(place.shape, len(place.members))
         if local.coder is None:
             raise Misuse("choco without a compressor", "a codec that is one", "try --codec topk:density=0.01")
         return ChocoState(local, place, coder=local.coder)
 
-    def step(self, coder: VectorCoder) -> float:
-        return self.gamma or coder.pace
-
     def check_shape(self, shape: Shape, workers: int) -> None:
         if shape.varies:
-            raise Misuse(
-                f"choco on {shape.name}",
-                "a topology that stays the same, as neighbours keep copies of each other",
-                "try --topology ring, torus or exponential:directed=no",
-            )
+            expected = "a topology that stays the same, as neighbours keep copies of each other"
+            raise Misuse(f"choco on {shape.name}", expected, "try --topology ring, torus or exponential:directed=no")
 
-    def send(self, state: ChocoState) -> list[MethodAction]:
+    def send(self, state: ChocoState) -> list[m.MethodAction]:
         receivers = self.receivers(state)
         x, rank = state.local.x, state.place.rank
         if state.round == 0:
@@ -103,13 +88,13 @@ class Choco(NeighbourRounds[ChocoState]):
         state.said = state.coder.difference(x - state.copies[rank])
         return tell_all(state, receivers, state.said)
 
-    def check(self, state: ChocoState, heard: Heard) -> None:
+    def check(self, state: ChocoState, heard: m.Heard) -> None:
         if heard.note.round == 0:
             check_length(heard, state.local)
         else:
             state.coder.check(heard.payload, state.local.x.size)
 
-    def merge(self, state: ChocoState, given: Stepped, heard: Sequence[Heard]) -> None:
+    def merge(self, state: ChocoState, given: m.Stepped, heard: Sequence[m.Heard]) -> None:
         place, copies = state.place, state.copies
         if state.said is not None:
             state.add(state.said, copies[place.rank])
@@ -120,7 +105,7 @@ class Choco(NeighbourRounds[ChocoState]):
             elif one.sender in copies:  # else its whole x was refused, and differences are useless
                 state.add(one.payload, copies[one.sender])
         row, mine = row_of(place.graph(), place.rank, "metropolis"), copies[place.rank]
-        x, step = state.local.x, self.step(state.coder)
+        x, step = state.local.x, self.gamma or state.coder.pace
         for other in sorted({one.sender for one in heard if one.sender in copies}):
             x += np.float32(step * row[other]) * (copies[other] - mine)
 

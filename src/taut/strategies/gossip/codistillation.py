@@ -13,29 +13,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from taut.core.events import Ended
-from taut.core.messages import Note
-from taut.errors import MalformedMessage, Misuse
-from taut.specs import check_share, check_whole
+from taut.errors import MalformedMessage
+from taut.specs import check_choice, check_share, check_whole
 from taut.strategies import api as m
-from taut.strategies.info import Completeness, StrategyInfo
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 MOST_UNSEEN = 2
-LOSSES = ("auto", "kl", "mse")
 
 
 @dataclass(frozen=True)
 class Teacher:
     """A peer's weights as they were after ``steps`` of its steps; they came at step ``since`` of this worker's."""
 
-    weights: Vector = field(repr=False)
+    weights: m.Vector = field(repr=False)
     steps: int
     since: int
 
@@ -57,8 +49,7 @@ class CodistillationState:
 @dataclass(frozen=True)
 class Codistillation(m.Method):
     """``--strategy codistillation:every=50,weight=1,burn_in=100``. ``loss``: ``kl`` between the softmaxes of the outputs
-    (over their last dimension), ``mse`` between the outputs, ``auto``: kl for outputs of two dimensions and at least two
-    columns, mse for others.
+    (over their last dimension), ``mse`` between the outputs, ``auto``: kl for outputs of two or more columns, else mse.
 
     >>> method = Codistillation(every=2, burn_in=4)
     >>> from taut.testing.worlds.method_world import MethodWorld
@@ -69,14 +60,14 @@ class Codistillation(m.Method):
     (True, [1, 2], [2.0, 2.0])
     """
 
-    name: ClassVar[str] = "codistillation"
-    info: ClassVar[StrategyInfo] = StrategyInfo(
-        Completeness.SELDOM, (), finish="best", one_model=False, short="every=5"
+    name = "codistillation"
+    info = m.StrategyInfo(
+        m.Completeness.SELDOM, (), finish="best", one_model=False, short="every=5"
     )  # models of their own, which agree in what they say, not in their weights
-    paper: ClassVar[str] = "Anil et al. 2018"
-    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
-    lockstep: ClassVar[bool] = False
-    directed: ClassVar[bool] = True
+    paper = "Anil et al. 2018"
+    returns = "mix"
+    lockstep = False
+    directed = True
 
     every: int = 50
     weight: float = 1.0
@@ -87,8 +78,7 @@ class Codistillation(m.Method):
         check_whole(self, "every", 1)
         check_whole(self, "burn_in", 0)
         check_share(self, "weight", 0.0, float("inf"))
-        if self.loss not in LOSSES:
-            raise Misuse(f"codistillation: loss={self.loss}", "one of " + ", ".join(LOSSES))
+        check_choice(self, "loss", ("auto", "kl", "mse"))
 
     def start(self, place: m.MemberPlace, local: m.Local) -> CodistillationState:
         return CodistillationState(local, place)
@@ -102,26 +92,25 @@ class Codistillation(m.Method):
                     if state.steps % self.every == 0:
                         actions += self._show(state)
                 actions.append(m.Proceed())
-            case m.Heard(sender, Note(kind="weights", round=steps), payload):
+            case m.Heard(sender, m.Note(kind="weights", round=steps), payload):
                 if len(payload) != state.local.x.nbytes:
                     raise MalformedMessage(f"weights of {len(payload)} bytes; this model has {state.local.x.nbytes}")
                 if sender in state.place.members:
-                    actions.append(m.Tell(sender, Note("seen")))
+                    actions.append(m.Tell(sender, m.Note("seen")))
                     state.teachers[sender] = Teacher(np.frombuffer(payload, np.float32), steps, state.steps)
-            case m.Heard(sender, Note(kind="seen")):
+            case m.Heard(sender, m.Note(kind="seen")):
                 state.unseen[sender] = max(0, state.unseen[sender] - 1)
             case m.Placed(place):
                 state.place = place
                 state.teachers = {rank: t for rank, t in state.teachers.items() if rank in place.members}
             case m.Draining():
                 actions.append(m.Finished())
-            case m.Heard() | Ended():
+            case m.Heard() | m.Ended():
                 pass
         return actions
 
     def _show(self, state: CodistillationState) -> list[m.Tell]:
-        """Send this worker's weights to its neighbours. Only a few wait for a neighbour that does not answer: more
-        would be out of date on arrival."""
+        """Send this worker's weights to its neighbours, except those that have not seen the last ``MOST_UNSEEN``."""
         graph = state.place.graph(state.steps // self.every)
         learners = graph.outward(state.place.rank)
         others = [rank for rank in learners if state.unseen[rank] < MOST_UNSEEN]
@@ -129,7 +118,7 @@ class Codistillation(m.Method):
         state.unseen.update(others)
         state.sent += len(others)
         payload = state.local.x.tobytes() if others else b""
-        return [m.Tell(other, Note("weights", state.steps), payload) for other in others]
+        return [m.Tell(other, m.Note("weights", state.steps), payload) for other in others]
 
     def active(self, state: CodistillationState) -> bool:
         """Return whether the worker is to agree with its teachers yet."""
@@ -138,8 +127,8 @@ class Codistillation(m.Method):
     def figures(self, state: CodistillationState) -> dict[str, float]:
         ages = [state.steps - teacher.since for teacher in state.teachers.values()]
         return {
-            "teachers": float(len(ages)),
+            "teachers": len(ages),
             "teacher_age_steps": float(np.mean(ages)) if ages else 0.0,
             "agreement": state.agreement,
-            "weights_sent": float(state.sent),
+            "weights_sent": state.sent,
         }

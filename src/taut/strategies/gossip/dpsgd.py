@@ -12,21 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from taut.errors import Misuse
-from taut.specs import check_share, check_whole
+from taut.specs import check_choice, check_share, check_whole
+from taut.strategies import api as m
 from taut.strategies.allreduce.robust_mean import check_robust, clip, median, trimmed
-from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
-from taut.strategies.gossip.momentum import GradientTracking, QuasiGlobalMomentum, check_kind, check_optimizer
+from taut.strategies.gossip.momentum import GradientTracking, QuasiGlobalMomentum, check_optimizer
 from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourState, check_length, tell_all
-from taut.strategies.info import ADVISED, Completeness, StrategyInfo, Variant
 from taut.topologies.mixing import KINDS, degrees_of, row_of
 
 if TYPE_CHECKING:
-    from taut.strategies.api import Vector
     from taut.topologies.shape import Shape
 
 
@@ -56,11 +54,10 @@ class DPSGD(NeighbourRounds[DPSGDState]):
     (True, False)
     """
 
-    name: ClassVar[str] = "dpsgd"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.NEIGHBOURS, (Variant(topologies=(ADVISED,)),))
-    paper: ClassVar[str] = "Lian et al. 2017"
-    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
-    keeps_own: ClassVar[tuple[str, ...]] = ("momentum.m",)
+    name = "dpsgd"
+    info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=(m.ADVISED,)),))
+    paper = "Lian et al. 2017"
+    keeps_own = ("momentum.m",)
     mixing: str = "metropolis"
     momentum: str = "none"
     mu: float = 0.9
@@ -69,11 +66,10 @@ class DPSGD(NeighbourRounds[DPSGDState]):
     every: int = 1
 
     def __post_init__(self) -> None:
-        if self.mixing not in KINDS:
-            raise Misuse(f"dpsgd: mixing={self.mixing}", f"one of {', '.join(KINDS)}")
-        check_kind(self)
+        check_choice(self, "mixing", KINDS)
+        check_choice(self, "momentum", ("none", "quasi-global"))
         check_share(self, "mu", high=0.9999)
-        check_robust(self.name, self.robust)
+        check_robust(self)
         check_whole(self, "every", 1)
         if self.tracking and (self.robust != "none" or self.every > 1):
             given = f"robust={self.robust}" if self.robust != "none" else f"every={self.every}"
@@ -84,7 +80,7 @@ class DPSGD(NeighbourRounds[DPSGDState]):
         object.__setattr__(self, "shapes_gradient", self.tracking or self.momentum != "none")
         object.__setattr__(self, "directed", self.mixing == "uniform")
 
-    def start(self, place: MemberPlace, local: Local) -> DPSGDState:
+    def start(self, place: m.MemberPlace, local: m.Local) -> DPSGDState:
         state = DPSGDState(local, place)
         if self.momentum != "none":
             state.momentum = QuasiGlobalMomentum(local.x, self.mu)
@@ -92,20 +88,20 @@ class DPSGD(NeighbourRounds[DPSGDState]):
             state.tracking = GradientTracking(len(local.x))
         return state
 
-    def send(self, state: DPSGDState) -> list[MethodAction]:
+    def send(self, state: DPSGDState) -> list[m.MethodAction]:
         receivers = self.receivers(state)
         if not receivers:
             return []
         payload = state.local.x.tobytes() + (state.tracking.y.tobytes() if state.tracking else b"")
         return tell_all(state, receivers, payload)
 
-    def check(self, state: DPSGDState, heard: Heard) -> None:
+    def check(self, state: DPSGDState, heard: m.Heard) -> None:
         check_length(heard, state.local, vectors=2 if state.tracking else 1)
 
-    def mixed(self, state: DPSGDState) -> Sequence[Vector]:
+    def mixed(self, state: DPSGDState) -> Sequence[m.Vector]:
         return (state.local.x, state.tracking.y) if state.tracking else (state.local.x,)
 
-    def merge(self, state: DPSGDState, given: Stepped, heard: Sequence[Heard]) -> None:
+    def merge(self, state: DPSGDState, given: m.Stepped, heard: Sequence[m.Heard]) -> None:
         row = row_of(state.place.graph(state.round), state.place.rank, self.mixing)
         x = state.local.x
         self._mix(x, row, {one.sender: np.frombuffer(one.payload, np.float32, x.size) for one in heard})
@@ -115,7 +111,7 @@ class DPSGD(NeighbourRounds[DPSGDState]):
         if state.momentum is not None:
             state.momentum.mixed(x, given.rate)
 
-    def _mix(self, x: Vector, row: Mapping[int, float], theirs: Mapping[int, Vector]) -> None:
+    def _mix(self, x: m.Vector, row: Mapping[int, float], theirs: Mapping[int, m.Vector]) -> None:
         match self.robust:
             case "median":
                 median([x, *theirs.values()], x)
@@ -132,7 +128,7 @@ class DPSGD(NeighbourRounds[DPSGDState]):
         if state.momentum is not None:
             state.momentum.mixed(state.local.x, 0.0)
 
-    def shape_gradient(self, state: DPSGDState, gradient: Vector, rate: float) -> None:
+    def shape_gradient(self, state: DPSGDState, gradient: m.Vector, rate: float) -> None:
         if state.tracking is not None:
             state.tracking.shape(gradient)
         if state.momentum is not None:
@@ -141,24 +137,19 @@ class DPSGD(NeighbourRounds[DPSGDState]):
     def check_shape(self, shape: Shape, workers: int) -> None:
         graph = shape.union(range(workers))
         if graph.directed and self.mixing == "metropolis":
-            raise Misuse(
-                f"dpsgd: mixing=metropolis on {shape.name}, whose edges have directions",
-                "an undirected topology",
-                "try dpsgd:mixing=uniform, or --strategy sgp",
-            )
+            given = f"dpsgd: mixing=metropolis on {shape.name}, whose edges have directions"
+            raise Misuse(given, "an undirected topology", "try dpsgd:mixing=uniform, or --strategy sgp")
         if self.mixing == "uniform" and len(degrees_of(graph)) > 1:
-            raise Misuse(
-                f"dpsgd: mixing=uniform on {shape.name} of {workers} workers",
-                "equally many neighbours for all workers",
-                "try --strategy sgp" if graph.directed else "try dpsgd:mixing=metropolis",
-            )
+            expected = "equally many neighbours for all workers"
+            remedy = "try --strategy sgp" if graph.directed else "try dpsgd:mixing=metropolis"
+            raise Misuse(f"dpsgd: mixing=uniform on {shape.name} of {workers} workers", expected, remedy)
 
     def check_optimizer(self, optimizer: str, settings: Mapping[str, Any]) -> None:
         if self.momentum != "none":
             check_optimizer(f"dpsgd:momentum={self.momentum}", optimizer, settings)
 
 
-def average(x: Vector, row: Mapping[int, float], theirs: Mapping[int, Vector]) -> None:
+def average(x: m.Vector, row: Mapping[int, float], theirs: Mapping[int, m.Vector]) -> None:
     """Set x <- sum_j W_ij x_j, in place; the share of a neighbour without a message stays with x."""
     x *= np.float32(1.0 - sum([row[other] for other in theirs]))
     for other, vector in sorted(theirs.items()):

@@ -13,54 +13,26 @@ Paper: FAST ("fast asynchronous training": ring or torus, one hop); no published
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, cast
+from typing import cast
 
 import numpy as np
 
-from taut.core.events import Ended
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.specs import check_whole
 from taut.strategies import api as m
 from taut.strategies.allreduce.robust_mean import check_robust, clip_share
 from taut.strategies.delivery.flow_control import FlowControl
-from taut.strategies.gossip.neighbour_rounds import say_goodbye
-from taut.strategies.info import ADVISED, ANY_CODEC, Completeness, StrategyInfo, Variant
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
+from taut.strategies.gossip.neighbour_rounds import finish
 
 STALENESS = 1.0  # an update waits for the end of the receiver's step
-
-
-class Coded(m.Local, Protocol):
-    """Gossip's view of its worker: its codec."""
-
-    def flush(self) -> list[bytes]:
-        """Return the last payloads that are worth sending, at the end of the run."""
-
-    def merge(self, payloads: Sequence[bytes]) -> bytes:
-        """Return one payload with the effect of all of these."""
-
-    def retune(self, workers: int, staleness: float) -> None:
-        """Adapt the codec to the number of workers that receive an update, the sender included, and to its staleness
-        in steps."""
-
-    @property
-    def shared(self) -> Vector:
-        """Return the weights without what the codec has not sent yet."""
-
-    def shift(self, change: Vector) -> None:
-        """Move the weights by ``change`` without the codec sending it."""
 
 
 @dataclass
 class GossipState:
     """A worker's state."""
 
-    local: Coded
+    local: m.CodedLocal
     place: m.MemberPlace
     flow: FlowControl
     turns: int = 0
@@ -74,35 +46,31 @@ class GossipState:
 @dataclass(frozen=True)
 class Gossip(m.Method):
     """``--strategy gossip --topology torus --codec tether``. ``mix``: weights are mixed every so many steps; 0: never.
-    ``robust=clip``: no neighbour's weights pull further than the median of their distances (robust_mean.py). The codec's
-    updates are included as they are.
-
-    >>> Gossip().codecs
-    ('tether', '*')
+    ``robust=clip``: no neighbour's weights pull further than the median of their distances (robust_mean.py).
     """
 
-    name: ClassVar[str] = "gossip"
-    info: ClassVar[StrategyInfo] = StrategyInfo(
-        Completeness.NEIGHBOURS,
-        (Variant(codecs=(ADVISED,)), Variant(topologies=(ADVISED,), codecs=("", "dense"))),
+    name = "gossip"
+    info = m.StrategyInfo(
+        m.Completeness.NEIGHBOURS,
+        (m.Variant(codecs=(m.ADVISED,)), m.Variant(topologies=(m.ADVISED,), codecs=("", "dense"))),
         floods=True,
     )
-    paper: ClassVar[str] = "FAST"
-    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
-    codecs: ClassVar[tuple[str, ...]] = ("tether", ANY_CODEC)
-    streams: ClassVar[bool] = True
-    lockstep: ClassVar[bool] = False
-    directed: ClassVar[bool] = True
+    paper = "FAST"
+    returns = "mix"
+    codecs = ("tether", m.ANY_CODEC)
+    streams = True
+    lockstep = False
+    directed = True
 
     mix: int = 8
     robust: str = "none"
 
     def __post_init__(self) -> None:
-        check_robust(self.name, self.robust, ("none", "clip"))
+        check_robust(self, ("none", "clip"))
         check_whole(self, "mix", 0, "0 is FAST's own form, without mixing")
 
     def start(self, place: m.MemberPlace, local: m.Local) -> GossipState:
-        coded = cast(Coded, local)
+        coded = cast(m.CodedLocal, local)
         state = GossipState(coded, place, FlowControl(coded.merge, coded.x.nbytes))
         _retune(state)
         return state
@@ -117,9 +85,9 @@ class Gossip(m.Method):
                     weights = state.local.shared.tobytes()
                     actions += [tell for other in _hearers(state) for tell in state.flow.weights(other, weights)]
                 actions.append(m.Proceed())
-            case m.Heard(sender, Note(kind="bye"), _):
+            case m.Heard(sender, m.Note(kind="bye"), _):
                 state.left.add(sender)
-            case m.Heard(sender, Note(kind="seen", round=count), _):
+            case m.Heard(sender, m.Note(kind="seen", round=count), _):
                 actions += [] if state.draining else state.flow.seen(sender, count)
             case m.Heard(sender):
                 actions += state.flow.came(sender)
@@ -133,10 +101,10 @@ class Gossip(m.Method):
                     self._tell_neighbours(state, rest, actions)
                 actions += state.flow.flush()
                 state.draining = isinstance(event, m.Draining)
-            case Ended():
+            case m.Ended():
                 pass  # others' updates still come
         if state.draining:
-            self._drain(state, actions)
+            finish(state, actions)  # after all updates: who has all good-byes has included all that was sent to it
         return actions
 
     def _include(self, state: GossipState, heard: m.Heard) -> list[m.MethodAction]:
@@ -154,14 +122,8 @@ class Gossip(m.Method):
         if payload is not None and not state.draining:
             actions += [tell for other in _hearers(state) for tell in state.flow.update(other, payload)]
 
-    def _drain(self, state: GossipState, actions: list[m.MethodAction]) -> None:
-        """Say good-bye after all updates: a worker that has everyone's good-bye has included all that was sent to it."""
-        say_goodbye(state, actions)
-        if state.left >= set(state.place.others):
-            actions.append(m.Finished())
-
     def figures(self, state: GossipState) -> dict[str, float]:
-        return {"included": float(state.included), "merged": float(state.flow.merged)}
+        return {"included": state.included, "merged": state.flow.merged}
 
 
 def _hearers(state: GossipState) -> list[int]:
@@ -194,8 +156,7 @@ def _mix(state: GossipState, sender: int, payload: bytes, clipped: bool) -> None
 
 
 def _clip(state: GossipState, sender: int, distance: float) -> float:
-    """Return the factor that shortens a move of this length to the median of the neighbours' last ones; 0 while fewer
-    than half of these are known."""
+    """Return what shortens a move to the median of the neighbours' last ones; 0 while fewer than half are known."""
     neighbours = state.place.neighbours(state.turns)
     state.distances[sender] = distance
     known = sorted(state.distances[other] for other in neighbours if other in state.distances)

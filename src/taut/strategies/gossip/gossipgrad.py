@@ -17,16 +17,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal
 
 import numpy as np
 
 from taut.core.splitmix import hash_bits
 from taut.specs import check_whole
-from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
+from taut.strategies.api import Completeness, Heard, Local, MemberPlace, MethodAction, Stepped, StrategyInfo
 from taut.strategies.gossip.dpsgd import average
 from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourState, tell_all
-from taut.strategies.info import Completeness, StrategyInfo
 
 
 @dataclass(frozen=True)
@@ -40,11 +38,10 @@ class GossipGraD(NeighbourRounds[NeighbourState]):
     ((3, 1), (0, 0))
     """
 
-    name: ClassVar[str] = "gossipgrad"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.NEIGHBOURS)
-    paper: ClassVar[str] = "Daily et al. 2018"
-    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
-    topologies: ClassVar[tuple[str, ...]] = ("complete",)
+    name = "gossipgrad"
+    info = StrategyInfo(Completeness.NEIGHBOURS)
+    paper = "Daily et al. 2018"
+    topologies = ("complete",)
     seed: int = 0
 
     def __post_init__(self) -> None:

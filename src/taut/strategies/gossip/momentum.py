@@ -8,18 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from taut.errors import Misuse
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Vector = npt.NDArray[np.float32]
-
-KINDS = ("none", "quasi-global")
+from taut.strategies.api import Vector
 
 
 @dataclass
@@ -102,14 +96,5 @@ its own; try SGD(momentum=0): the strategy adds the momentum
     memory = {name: settings[name] for name in ("momentum", "betas") if settings.get(name)}
     if memory:
         written = ", ".join(f"{name}={value}" for name, value in memory.items())
-        raise Misuse(
-            f"{given} with {optimizer}({written})",
-            "an optimizer without momentum of its own",
-            "try SGD(momentum=0): the strategy adds the momentum",
-        )
-
-
-def check_kind(method: Any) -> None:
-    """Raise ``Misuse`` for an unknown kind of momentum."""
-    if method.momentum not in KINDS:
-        raise Misuse(f"{method.name}: momentum={method.momentum}", f"one of {', '.join(KINDS)}")
+        remedy = "try SGD(momentum=0): the strategy adds the momentum"
+        raise Misuse(f"{given} with {optimizer}({written})", "an optimizer without momentum of its own", remedy)

@@ -16,18 +16,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from taut.core.events import Ended
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies import api as m
 from taut.strategies.periodic.overlapped_round import OverlappedRound
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 BYE = "bye"
 MOST_ROUNDS = 16  # that a leaving worker stays for
@@ -37,8 +32,7 @@ MOST_EARLY = 64  # messages of one neighbour for versions of the members that th
 @dataclass
 class NeighbourState:
     """A worker's state. ``turn``: the step that waits for the round's messages; None while the worker trains.
-    ``given``: this worker's samples in the round, and the sum of its steps' learning rates. ``inbox``: None for a
-    refused message."""
+    ``given``: its samples in the round, and the sum of its steps' rates. ``inbox``: None for a refused message."""
 
     local: m.Local
     place: m.MemberPlace
@@ -70,7 +64,8 @@ class NeighbourRounds(m.Method, Generic[S]):
     two rounds; a worker without data takes part in each round at once.
     """
 
-    drifts: ClassVar[bool] = True
+    drifts = True
+    returns = "mix"
 
     overlap: int = 0
     every: int = 1
@@ -81,10 +76,9 @@ class NeighbourRounds(m.Method, Generic[S]):
 
     @abstractmethod
     def merge(self, state: S, given: m.Stepped, heard: Sequence[m.Heard]) -> None:
-        """Merge the round's messages into x; one from a worker that has ``left`` may be missing. ``given``: this
-        worker's training before the round."""
+        """Merge the round's messages into x; some may be missing. ``given``: this worker's training before the round."""
 
-    def mixed(self, state: S) -> Sequence[Vector]:
+    def mixed(self, state: S) -> Sequence[m.Vector]:
         """Return the vectors that ``merge`` mixes."""
         return (state.local.x,)
 
@@ -117,7 +111,7 @@ class NeighbourRounds(m.Method, Generic[S]):
         return not alone and (state.untold or state.rounds < state.told + 2 + min(self.overlap, 1) + around)
 
     def figures(self, state: S) -> dict[str, float]:
-        return {"rounds": float(state.rounds), "dropped": float(state.dropped), **state.drift.figures()}
+        return {"rounds": state.rounds, "dropped": state.dropped, **state.drift.figures()}
 
     def drifting(self, state: S) -> bool:
         return state.drift.under_way and not self._complete(state)
@@ -143,7 +137,7 @@ class NeighbourRounds(m.Method, Generic[S]):
                     self._move(state, place, actions)
             case m.Draining():
                 state.draining = True
-            case Ended() | m.HeldUp():
+            case m.Ended() | m.HeldUp():
                 pass  # the worker goes on taking turns, since others wait for them
         if state.draining:
             self._drain(state, actions)
@@ -276,15 +270,22 @@ class NeighbourRounds(m.Method, Generic[S]):
 def say_goodbye(state: Any, actions: list[m.MethodAction]) -> None:
     """Say good-bye to all workers that this one has not said it to."""
     fresh = [other for other in state.place.others if other not in state.taken_leave]
-    actions += [m.Tell(other, Note(BYE)) for other in fresh]
+    actions += [m.Tell(other, m.Note(BYE)) for other in fresh]
     state.taken_leave.update(fresh)
+
+
+def finish(state: Any, actions: list[m.MethodAction]) -> None:
+    """Say good-bye, and finish when all workers have said it."""
+    say_goodbye(state, actions)
+    if state.left >= set(state.place.others):
+        actions.append(m.Finished())
 
 
 def tell_all(
     state: NeighbourState, receivers: Sequence[int], payload: bytes, numbers: Sequence[float] = (), kind: str = "x"
 ) -> list[m.MethodAction]:
     """Return a message of the present round to each of the receivers."""
-    note = Note(kind, state.round, state.place.version, list(numbers))
+    note = m.Note(kind, state.round, state.place.version, list(numbers))
     return [m.Tell(other, note, payload) for other in receivers]
 
 

@@ -14,17 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
+from taut.strategies import api as m
 from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourState, check_length, tell_all
-from taut.strategies.info import Completeness, StrategyInfo, Variant
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 
 @dataclass
@@ -32,7 +27,7 @@ class RelaySGDState(NeighbourState):
     """A worker's state. ``heard``: each tree neighbour's last sum, and the number of models in it."""
 
     tree: list[int] = field(default_factory=list)
-    heard: dict[int, tuple[Vector, int]] = field(default_factory=dict)
+    heard: dict[int, tuple[m.Vector, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -47,24 +42,22 @@ class RelaySGD(NeighbourRounds[RelaySGDState]):
     True
     """
 
-    name: ClassVar[str] = "relaysgd"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.NEIGHBOURS, (Variant(topologies=("tree",)),))
-    paper: ClassVar[str] = "Vogels et al. 2021"
-    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
-    directed: ClassVar[bool] = True  # channels go both ways, even over directed edges
+    name = "relaysgd"
+    info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=("tree",)),))
+    paper = "Vogels et al. 2021"
+    directed = True  # channels go both ways, even over directed edges
 
-    def start(self, place: MemberPlace, local: Local) -> RelaySGDState:
+    def start(self, place: m.MemberPlace, local: m.Local) -> RelaySGDState:
         return RelaySGDState(local, place, tree=tree_neighbours(place))
 
     def outward(self, state: RelaySGDState) -> list[int]:
         return state.tree
 
-    def inward(self, state: RelaySGDState) -> list[int]:
-        return state.tree
+    inward = outward
 
-    def send(self, state: RelaySGDState) -> list[MethodAction]:
+    def send(self, state: RelaySGDState) -> list[m.MethodAction]:
         x = state.local.x
-        actions: list[MethodAction] = []
+        actions: list[m.MethodAction] = []
         for other in state.tree:
             if other in state.left:
                 continue
@@ -76,13 +69,13 @@ class RelaySGD(NeighbourRounds[RelaySGDState]):
             actions += tell_all(state, [other], total.tobytes(), [count])
         return actions
 
-    def check(self, state: RelaySGDState, heard: Heard) -> None:
+    def check(self, state: RelaySGDState, heard: m.Heard) -> None:
         check_length(heard, state.local)
         numbers = heard.note.numbers
         if len(numbers) != 1 or not (1 <= numbers[0] < 2**31 and numbers[0] == int(numbers[0])):
             raise MalformedMessage(f"relay counts {numbers}; one whole number from 1 was expected")
 
-    def merge(self, state: RelaySGDState, given: Stepped, heard: Sequence[Heard]) -> None:
+    def merge(self, state: RelaySGDState, given: m.Stepped, heard: Sequence[m.Heard]) -> None:
         x, count = state.local.x, 1
         state.heard = {one.sender: (np.frombuffer(one.payload, np.float32), int(one.note.numbers[0])) for one in heard}
         for vector, models in state.heard.values():
@@ -95,6 +88,6 @@ class RelaySGD(NeighbourRounds[RelaySGDState]):
         state.heard.clear()
 
 
-def tree_neighbours(place: MemberPlace) -> list[int]:
+def tree_neighbours(place: m.MemberPlace) -> list[int]:
     """Return this worker's neighbours in a spanning tree that all members compute alike."""
     return place.shape.union(place.members).spanning_tree().neighbours(place.rank)

@@ -14,19 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from taut.errors import MalformedMessage, Misuse, RunFailed
 from taut.specs import check_whole
-from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
+from taut.strategies import api as m
 from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourState, check_length, tell_all
-from taut.strategies.info import Completeness, StrategyInfo, Variant
 from taut.topologies.mixing import degrees_of
 
 if TYPE_CHECKING:
-    from taut.strategies.api import Vector
     from taut.topologies.graph import Graph
     from taut.topologies.shape import Shape
 
@@ -39,7 +37,7 @@ LARGEST_CHECKED = 512  # workers: the check's time grows with their cube
 class SGPState(NeighbourState):
     """A worker's state: ``x`` and ``w``; its z is ``local.x``."""
 
-    x: Vector = field(default_factory=lambda: np.zeros(0, np.float32))
+    x: m.Vector = field(default_factory=lambda: np.zeros(0, np.float32))
     w: float = 1.0
 
 
@@ -49,25 +47,21 @@ class SGP(NeighbourRounds[SGPState]):
 
     Arguments:
         overlap: how many rounds late a message may come; it is merged when it does. 0: synchronous.
-
-    >>> SGP(overlap=1).overlap
-    1
     """
 
-    name: ClassVar[str] = "sgp"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.NEIGHBOURS, (Variant(topologies=("exponential",)),))
-    paper: ClassVar[str] = "Assran et al. 2019"
-    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
-    directed: ClassVar[bool] = True
+    name = "sgp"
+    info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=("exponential",)),))
+    paper = "Assran et al. 2019"
+    directed = True
     overlap: int = 0
 
     def __post_init__(self) -> None:
         check_whole(self, "overlap", 0, "0 waits for every round, 1 for the one before")
 
-    def start(self, place: MemberPlace, local: Local) -> SGPState:
+    def start(self, place: m.MemberPlace, local: m.Local) -> SGPState:
         return SGPState(local, place, x=local.x.copy())
 
-    def send(self, state: SGPState) -> list[MethodAction]:
+    def send(self, state: SGPState) -> list[m.MethodAction]:
         state.x += state.local.x - debiased(state)
         receivers = self.receivers(state)
         share = 1.0 / (1 + len(receivers))
@@ -76,13 +70,13 @@ class SGP(NeighbourRounds[SGPState]):
         payload = state.x.tobytes() if receivers else b""
         return tell_all(state, receivers, payload, [state.w])
 
-    def check(self, state: SGPState, heard: Heard) -> None:
+    def check(self, state: SGPState, heard: m.Heard) -> None:
         check_length(heard, state.local)
         numbers = heard.note.numbers
         if len(numbers) != 1 or not 0.0 < numbers[0] <= LARGEST_WEIGHT:
             raise MalformedMessage(f"push-sum weights {numbers}; one positive number, no larger than a run, was expected")
 
-    def merge(self, state: SGPState, given: Stepped, heard: Sequence[Heard]) -> None:
+    def merge(self, state: SGPState, given: m.Stepped, heard: Sequence[m.Heard]) -> None:
         for one in heard:
             state.x += np.frombuffer(one.payload, np.float32)
             state.w += one.note.numbers[0]
@@ -93,11 +87,11 @@ class SGP(NeighbourRounds[SGPState]):
             )
         state.local.x[:] = debiased(state)
 
-    def late(self, state: SGPState, heard: Sequence[Heard]) -> None:
+    def late(self, state: SGPState, heard: Sequence[m.Heard]) -> None:
         if state.drift.then is not None:  # its steps since go into no round any more
             state.x += state.local.x - state.drift.then[0]
             state.drift.drop()
-        self.merge(state, Stepped(0), heard)
+        self.merge(state, m.Stepped(0), heard)
 
     def restart(self, state: SGPState) -> None:
         """Set all weights to 1: messages under way are lost, in x and in w, and no weight may stay small."""
@@ -111,9 +105,9 @@ class SGP(NeighbourRounds[SGPState]):
         return {**super().figures(state), "weight": state.w}
 
 
-def debiased(state: SGPState) -> Vector:
+def debiased(state: SGPState) -> m.Vector:
     """Return z = x / w."""
-    z: Vector = state.x / np.float32(state.w)
+    z: m.Vector = state.x / np.float32(state.w)
     return z
 
 
@@ -133,8 +127,7 @@ def check_weights(shape: Shape, workers: int) -> None:
 
 
 def limit_weights(graph: Graph) -> dict[int, float]:
-    """Return the limits of the weights when shares are pushed along ``graph`` for long; they sum to the number of
-    workers.
+    """Return the limits of the weights when shares are pushed along ``graph`` for long; their sum is that of workers.
 
     >>> from taut.topologies.graph import Graph
     >>> chain = Graph((0, 1), {(0, 1), (1, 0)}, directed=True)

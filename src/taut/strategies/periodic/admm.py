@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -25,12 +24,8 @@ from taut.collectives import named
 from taut.errors import Misuse
 from taut.specs import check_whole
 from taut.strategies.allreduce.group import Group
-from taut.strategies.api import Local, MemberPlace, Tell
-from taut.strategies.info import Completeness, StrategyInfo
+from taut.strategies.api import Completeness, Local, MemberPlace, StrategyInfo, Tell, Vector
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 
 @dataclass
@@ -57,12 +52,12 @@ class ADMM(Periodic):
     [[1.0], [1.0], [1.0]]
     """
 
-    name: ClassVar[str] = "admm"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.SELDOM, ())  # it is meant for data that differs
-    paper: ClassVar[str] = "Boyd et al. 2011"
-    shapes_gradient: ClassVar[bool] = True
-    keeps_common: ClassVar[tuple[str, ...]] = ("z",)
-    keeps_own: ClassVar[tuple[str, ...]] = ("u",)
+    name = "admm"
+    info = StrategyInfo(Completeness.SELDOM, ())  # it is meant for data that differs
+    paper = "Boyd et al. 2011"
+    shapes_gradient = True
+    keeps_common = ("z",)
+    keeps_own = ("u",)
 
     rho: float = 0.1
     every: int = 10
@@ -84,9 +79,6 @@ class ADMM(Periodic):
         pull += state.u
         pull *= np.float32(self.rho)
         gradient += pull
-
-    def due(self, state: ADMMState) -> bool:
-        return state.steps >= self.every
 
     def hold(self, state: ADMMState) -> Vector:
         return state.local.x.copy()

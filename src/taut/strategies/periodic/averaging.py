@@ -11,17 +11,12 @@ Converges Fast and Communicates Little".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 from taut.collectives import named
-from taut.errors import Misuse
-from taut.specs import check_whole
-from taut.strategies.allreduce.final_model import FinalModelForJoiners
-from taut.strategies.allreduce.group import Group
-from taut.strategies.allreduce.robust_group import RobustGroup
+from taut.specs import check_choice, check_whole
+from taut.strategies.allreduce.robust_group import group_of
 from taut.strategies.allreduce.robust_mean import check_robust
-from taut.strategies.api import Local, MemberPlace, Tell
-from taut.strategies.info import Completeness, StrategyInfo, Variant
+from taut.strategies.api import Completeness, Local, MemberPlace, StrategyInfo, Tell, Variant
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
 WEIGHTS = ("samples", "equal")
@@ -50,10 +45,10 @@ class Averaging(Periodic):
     [[1.0], [1.0], [1.0]]
     """
 
-    name: ClassVar[str] = "averaging"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.SELDOM, (Variant("every=8"),))
-    paper: ClassVar[str] = "Stich 2018"
-    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
+    name = "averaging"
+    info = StrategyInfo(Completeness.SELDOM, (Variant("every=8"),))
+    paper = "Stich 2018"
+    returns = "mix"
 
     every: int = 8
     weights: str = "samples"
@@ -62,29 +57,19 @@ class Averaging(Periodic):
 
     def __post_init__(self) -> None:
         check_whole(self, "every", 1, "1 averages after every step, 'independent' never does")
-        if self.weights not in WEIGHTS:
-            raise Misuse(f"averaging: weights={self.weights}", " or ".join(WEIGHTS))
+        check_choice(self, "weights", WEIGHTS)
         named(self.schedule)
-        check_robust(self.name, self.robust)
-        if self.robust != "none" and self.schedule != "ring":
-            raise Misuse(f"averaging: schedule={self.schedule} with robust={self.robust}", "one of them", "drop schedule")
+        check_robust(self)
 
     def start(self, place: MemberPlace, local: Local) -> PeriodicState:
-        if self.robust == "none":
-            return PeriodicState(local, place, Group(place, len(local.x), self.schedule))
-        late = FinalModelForJoiners(by_majority=True)
-        return PeriodicState(local, place, RobustGroup(place, len(local.x), self.robust), late=late)
-
-    def due(self, state: PeriodicState) -> bool:
-        return state.steps >= self.every
+        return PeriodicState(local, place, group_of(place, len(local.x), self.schedule, self.robust))
 
     def join(self, state: PeriodicState) -> list[Tell]:
         weight = float(state.samples) if self.weights == "samples" else float(state.steps > 0)
         return self.begin(state, state.local.x, weight, keeps=True)
 
     def conclude(self, state: PeriodicState) -> None:
-        """Take the mean, unless it is not finite, which one bad weight is enough for: all see the same bits, and go
-        on without."""
+        """Take the mean, unless it is not finite: all see the same bits, and go on without it."""
         if not (state.trained or state.newcomers):
             return
         if state.group.finite:
@@ -93,4 +78,4 @@ class Averaging(Periodic):
             state.spoilt += 1
 
     def figures(self, state: PeriodicState) -> dict[str, float]:
-        return super().figures(state) | ({"spoilt": float(state.spoilt)} if state.spoilt else {})
+        return super().figures(state) | ({"spoilt": state.spoilt} if state.spoilt else {})

@@ -24,23 +24,17 @@ Papers: Douillard et al. 2023, "DiLoCo"; Douillard et al. 2025, "Streaming DiLoC
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from taut.errors import Misuse
-from taut.specs import check_share, check_whole
-from taut.strategies.allreduce.final_model import FinalModelForJoiners
-from taut.strategies.allreduce.group import Group
-from taut.strategies.allreduce.robust_group import RobustGroup
+from taut.specs import check_from_zero, check_share, check_whole
+from taut.strategies import api as m
+from taut.strategies.allreduce.robust_group import group_of
 from taut.strategies.allreduce.robust_mean import check_robust
-from taut.strategies.api import Local, MemberPlace, MethodAction, MethodEvent, Tell
-from taut.strategies.info import Completeness, StrategyInfo, Variant
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 from taut.strategies.server.diloco_delayed import Delayed, DelayedState
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 
 @dataclass
@@ -57,16 +51,15 @@ class Fragment:
 class DiLoCoState(PeriodicState):
     """A worker's state."""
 
-    theta: Vector = None  # type: ignore[assignment]  # set by start, as all vectors here
-    momentum: Vector = None  # type: ignore[assignment]
-    scratch: Vector = None  # type: ignore[assignment]  # a fragment of the mean
+    theta: m.Vector = None  # type: ignore[assignment]  # set by start, as all vectors here
+    momentum: m.Vector = None  # type: ignore[assignment]
+    scratch: m.Vector = None  # type: ignore[assignment]  # a fragment of the mean
     fragments: list[Fragment] = field(default_factory=list)
     agreed: int = 0  # rounds in a row in which all were draining
 
     @property
     def knows_turn(self) -> bool:
-        """Return whether this worker knows which fragment is next; a newcomer learns the round's number in its first
-        round."""
+        """Return whether this worker knows which fragment is next; a newcomer learns it in its first round."""
         return len(self.fragments) == 1 or self.rounds > 0
 
 
@@ -86,11 +79,11 @@ class DiLoCo(Periodic):
     0.0
     """
 
-    name: ClassVar[str] = "diloco"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.SELDOM, (Variant("every=50"),), short="every=5")
-    paper: ClassVar[str] = "Douillard et al. 2023"
-    concurrent: ClassVar[bool] = True  # an overlapped average goes on while the worker trains
-    keeps_common: ClassVar[tuple[str, ...]] = ("theta", "momentum", "fragments")
+    name = "diloco"
+    info = m.StrategyInfo(m.Completeness.SELDOM, (m.Variant("every=50"),), short="every=5")
+    paper = "Douillard et al. 2023"
+    concurrent = True  # an overlapped average goes on while the worker trains
+    keeps_common = ("theta", "momentum", "fragments")
 
     every: int = 100
     outer_rate: float = 0.7
@@ -104,25 +97,18 @@ class DiLoCo(Periodic):
     def __post_init__(self) -> None:
         check_whole(self, "every", 1, "the paper takes 500, small models do well with 20 to 100")
         check_share(self, "outer_rate", high=10.0)
-        if not isinstance(self.outer_momentum, int | float) or not 0.0 <= self.outer_momentum < 1.0:
-            raise Misuse(f"diloco: outer_momentum={self.outer_momentum}", "a number from 0 up to, not including, 1")
+        check_from_zero(self, "outer_momentum")
         check_whole(self, "fragments", 1, "1 is the whole vector at once")
         check_whole(self, "overlap", 0, "0 waits for the average")
-        if not isinstance(self.mixing, int | float) or not 0.0 <= self.mixing < 1.0:
-            raise Misuse(f"diloco: mixing={self.mixing}", "a number from 0 up to, not including, 1", "0 keeps no x")
+        check_from_zero(self, "mixing", remedy="0 keeps no x")
         if self.fragments > self.every or self.overlap > self.every // self.fragments:
-            raise Misuse(
-                f"diloco: every={self.every},fragments={self.fragments},overlap={self.overlap}",
-                f"an overlap of at most every / fragments = {self.every / self.fragments:g} steps, and at least 1",
-                "take a larger every, or fewer fragments",
-            )
+            given = f"diloco: every={self.every},fragments={self.fragments},overlap={self.overlap}"
+            expected = f"an overlap of at most every / fragments = {self.every / self.fragments:g} steps, and at least 1"
+            raise Misuse(given, expected, "take a larger every, or fewer fragments")
         if self.delayed and (self.fragments > 1 or self.overlap):
-            raise Misuse(
-                "diloco: delayed with fragments or overlap",
-                "one of the two forms",
-                "delayed=true never waits anyway",
-            )
-        check_robust(self.name, self.robust)
+            remedy = "delayed=true never waits anyway"
+            raise Misuse("diloco: delayed with fragments or overlap", "one of the two forms", remedy)
+        check_robust(self)
         if self.robust != "none" and (self.delayed or self.fragments > 1):
             given = "delayed" if self.delayed else f"fragments={self.fragments}"
             remedy = "a holder's word and a listener's zeros cannot be outvoted: drop " + given
@@ -132,18 +118,16 @@ class DiLoCo(Periodic):
     def summed_numbers(self) -> int:
         return 3
 
-    def start(self, place: MemberPlace, local: Local) -> DiLoCoState | DelayedState:
+    def start(self, place: m.MemberPlace, local: m.Local) -> DiLoCoState | DelayedState:
         if self.delayed:
             return self._delayed.start(place, local)
         length = len(local.x)
         size = -(-length // self.fragments)
-        plain = self.robust == "none"
         parts = [Fragment(min(lo, length), min(lo + size, length)) for lo in range(0, size * self.fragments, size or 1)]
         return DiLoCoState(
             local,
             place,
-            Group(place, size) if plain else RobustGroup(place, size, self.robust),
-            late=FinalModelForJoiners(by_majority=not plain),
+            group_of(place, size, "ring", self.robust),
             theta=local.x.copy(),
             momentum=np.zeros_like(local.x),
             scratch=np.zeros(size, np.float32),
@@ -154,7 +138,7 @@ class DiLoCo(Periodic):
     def _delayed(self) -> Delayed:
         return Delayed(self.every, self.outer_rate, self.outer_momentum)
 
-    def on(self, state: Any, event: MethodEvent, now: float) -> list[MethodAction]:
+    def on(self, state: Any, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         if isinstance(state, DelayedState):
             return self._delayed.on(state, event, now)
         return super().on(state, event, now)
@@ -177,10 +161,10 @@ class DiLoCo(Periodic):
     def waits(self, state: DiLoCoState) -> bool:
         return state.moved >= self.overlap
 
-    def hold(self, state: DiLoCoState) -> Vector:
+    def hold(self, state: DiLoCoState) -> m.Vector:
         return state.local.x.copy()
 
-    def join(self, state: DiLoCoState) -> list[Tell]:
+    def join(self, state: DiLoCoState) -> list[m.Tell]:
         for fragment in state.fragments:
             fragment.samples += state.samples
         if not state.knows_turn:
@@ -217,7 +201,7 @@ class DiLoCo(Periodic):
         return state.agreed >= self.fragments
 
 
-def nesterov(theta: Vector, momentum: Vector, gradient: Vector, rate: float, decay: float) -> None:
+def nesterov(theta: m.Vector, momentum: m.Vector, gradient: m.Vector, rate: float, decay: float) -> None:
     """Set m <- mu m + D; theta <- theta - eta (D + mu m), in place (``gradient`` too).
 
     >>> theta, momentum = np.float32([1.0]), np.float32([0.0])

@@ -17,22 +17,16 @@ Paper: Kamp et al. 2018, "Efficient Decentralized Deep Learning by Dynamic Model
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from taut.collectives import named
-from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.specs import check_whole
 from taut.strategies import api as m
 from taut.strategies.allreduce.group import Group
-from taut.strategies.info import Completeness, StrategyInfo
-from taut.strategies.periodic.dynamic_coordinator import Adopt, Ask, DynamicCoordinator, Everybody, within
+from taut.strategies.periodic.dynamic_coordinator import DynamicCoordinator, within
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 KINDS = ("stray", "adopt", "ask", "full", "reference")
 FIGURES = ("checks", "strays", "balanced", "messages")
@@ -43,10 +37,10 @@ class DynamicState(PeriodicState):
     """A worker's state. Averages of all are numbered. A message about the next average carries its number; 0 if the
     sender has not taken part in any and cannot know it."""
 
-    reference: Vector = None  # type: ignore[assignment]  # set by start
+    reference: m.Vector = None  # type: ignore[assignment]  # set by start
     strayed: bool = False  # the coordinator has our x, and this worker waits for its verdict
     apart: bool = False  # this worker trained since its x was last in a mean
-    verdict: Vector | None = None  # a verdict that came while this worker trained on
+    verdict: m.Vector | None = None  # a verdict that came while this worker trained on
     asked: int = -1  # the coordinator wants our x at the next check, before this average
     called: int = 0  # some worker is in this average of all
     callers: set[int] = field(default_factory=set)  # workers in their first average, of unknown number
@@ -54,7 +48,7 @@ class DynamicState(PeriodicState):
     noted: bool = False  # our average is over, but not applied yet, since this worker trains
     met: set[int] = field(default_factory=set)  # workers that this one has averaged with
     balance: DynamicCoordinator = field(default_factory=DynamicCoordinator)  # used by the coordinator
-    early: dict[int, Vector] = field(default_factory=dict)  # strays from after an average that is not over here
+    early: dict[int, m.Vector] = field(default_factory=dict)  # strays from after an average that is not over here
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FIGURES, 0))
 
     @property
@@ -81,10 +75,10 @@ class Dynamic(Periodic):
     0
     """
 
-    name: ClassVar[str] = "dynamic"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.SELDOM, ())  # it is meant for traffic, not for speed
-    paper: ClassVar[str] = "Kamp et al. 2018"
-    concurrent: ClassVar[bool] = True  # the coordinator gives its verdicts while it trains
+    name = "dynamic"
+    info = m.StrategyInfo(m.Completeness.SELDOM, ())  # it is meant for traffic, not for speed
+    paper = "Kamp et al. 2018"
+    concurrent = True  # the coordinator gives its verdicts while it trains
 
     threshold: float = 1.0
     every: int = 10
@@ -92,11 +86,8 @@ class Dynamic(Periodic):
 
     def __post_init__(self) -> None:
         if not isinstance(self.threshold, int | float) or not self.threshold >= 0.0:
-            raise Misuse(
-                f"dynamic: threshold={self.threshold}",
-                "a number of at least 0",
-                "0 averages at every check, inf never does",
-            )
+            remedy = "0 averages at every check, inf never does"
+            raise Misuse(f"dynamic: threshold={self.threshold}", "a number of at least 0", remedy)
         check_whole(self, "every", 1, "so many steps between two checks")
         named(self.schedule)
 
@@ -126,12 +117,9 @@ class Dynamic(Periodic):
 
     def figures(self, state: DynamicState) -> dict[str, float]:
         counts = {name: float(count) for name, count in state.counts.items()}
-        return {"syncs": float(state.rounds), **counts, **state.drift.figures()}
+        return {"syncs": state.rounds, **counts, **state.drift.figures()}
 
-        # Checks and rounds.
-
-    def due(self, state: DynamicState) -> bool:
-        return state.steps >= self.every
+    # Checks and rounds.
 
     def wants(self, state: DynamicState) -> bool:
         return (state.idle or self.due(state)) and (state.draining or state.call)
@@ -151,12 +139,11 @@ class Dynamic(Periodic):
         if coordinator == state.place.rank:
             state.balance.strays[coordinator] = state.local.x.copy()
         else:
-            actions.append(m.Tell(coordinator, Note("stray", state.next), state.local.x.tobytes()))
+            actions.append(m.Tell(coordinator, m.Note("stray", state.next), state.local.x.tobytes()))
         return True
 
     def drifting(self, state: DynamicState) -> bool:
-        """Return whether a verdict or a round is held up. A verdict is not, once it is here or an average of all is
-        called for."""
+        """Return whether a verdict, or a round, is held up: no verdict is here, and no average of all is called for."""
         if state.begun:
             return super().drifting(state)
         return state.drift.under_way and state.verdict is None and not (state.draining or state.call)
@@ -164,7 +151,7 @@ class Dynamic(Periodic):
     def held_up(self, state: DynamicState) -> bool:
         return state.strayed or super().held_up(state)
 
-    def hold(self, state: DynamicState) -> Vector:
+    def hold(self, state: DynamicState) -> m.Vector:
         return state.local.x.copy() if state.strayed else super().hold(state)
 
     def join(self, state: DynamicState) -> list[m.Tell]:
@@ -184,8 +171,7 @@ class Dynamic(Periodic):
         self._note(state)
 
     def _note(self, state: DynamicState) -> None:
-        """Note that an average of all is over, with its members, and drop what it makes void. At once, for members
-        may change."""
+        """Note at once that an average of all is over, with its members, and drop what it makes void."""
         if state.noted:
             return
         state.noted = True
@@ -200,7 +186,7 @@ class Dynamic(Periodic):
         state.balance = DynamicCoordinator(waiting | state.early, random=state.balance.random)
         state.early = {}
 
-        # Messages.
+    # Messages.
 
     def _hear(self, state: DynamicState, event: m.Heard) -> None:
         sender, kind, number = event.sender, event.note.kind, event.note.round
@@ -239,28 +225,29 @@ class Dynamic(Periodic):
                 state.callers.add(place.rank)  # the coordinator is gone
         elif place.members[0] == place.rank:
             new, payload = sorted(set(place.members) - set(before.members)), state.reference.tobytes()
-            return [m.Tell(rank, Note("reference"), payload) for rank in new] + _again(state)
+            return [m.Tell(rank, m.Note("reference"), payload) for rank in new] + _again(state)
         return _again(state)
 
     def _judge(self, state: DynamicState, actions: list[m.MethodAction]) -> None:
         """Give the coordinator's verdict about the workers that strayed, if possible."""
-        match state.balance.verdict(state.reference, self.threshold, state.place.members):
-            case Adopt(ranks, mean):
-                state.counts["balanced"] += 1
-                payload = mean.tobytes()
-                others = [rank for rank in ranks if rank != state.place.rank]
-                actions += [m.Tell(rank, Note("adopt", state.next), payload) for rank in others]
-                if len(others) < len(ranks):
-                    _take_verdict(state, mean)
-            case Ask(ranks):
-                actions += [m.Tell(rank, Note("ask", state.next)) for rank in ranks if rank != state.place.rank]
-                if state.place.rank in ranks:
-                    state.asked = state.next
-            case Everybody():
-                actions += _call(state)
+        verdict = state.balance.verdict(state.reference, self.threshold, state.place.members)
+        if verdict is None:
+            return
+        mine, others = state.place.rank in verdict.ranks, [rank for rank in verdict.ranks if rank != state.place.rank]
+        if verdict.mean is not None:
+            state.counts["balanced"] += 1
+            payload = verdict.mean.tobytes()
+            actions += [m.Tell(rank, m.Note("adopt", state.next), payload) for rank in others]
+            if mine:
+                _take_verdict(state, verdict.mean)
+        elif verdict.ranks:
+            actions += [m.Tell(rank, m.Note("ask", state.next)) for rank in others]
+            state.asked = state.next if mine else state.asked
+        else:
+            actions += _call(state)
 
 
-def _take_verdict(state: DynamicState, mean: Vector) -> None:
+def _take_verdict(state: DynamicState, mean: m.Vector) -> None:
     """Adopt the mean now, if the worker waits for it; else keep it for the worker's next turn."""
     if state.turn:
         _adopt(state, mean)
@@ -268,7 +255,7 @@ def _take_verdict(state: DynamicState, mean: Vector) -> None:
         state.verdict = mean
 
 
-def _adopt(state: DynamicState, mean: Vector) -> None:
+def _adopt(state: DynamicState, mean: m.Vector) -> None:
     """Go on from the mean of the workers that strayed."""
     state.apart = state.drift.under_way
     with state.drift.kept(state.local.x):
@@ -290,7 +277,7 @@ def _announce(state: DynamicState) -> list[m.Tell]:
     """Tell all workers, once each, that there is an average of all to join."""
     fresh = sorted(set(state.place.others) - state.announced)
     state.announced |= set(fresh)
-    return [m.Tell(rank, Note("full", state.next)) for rank in fresh]
+    return [m.Tell(rank, m.Note("full", state.next)) for rank in fresh]
 
 
 def _again(state: DynamicState) -> list[m.Tell]:

@@ -5,46 +5,32 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
+from taut.strategies.api import Vector
 
 
 @dataclass(frozen=True, slots=True)
-class Adopt:
-    """Let these workers go on from this mean."""
+class Verdict:
+    """Let ``ranks`` go on from ``mean``; without a mean, ask them for their x, too; without ranks, average over all
+    workers: balancing has failed, or would cost more."""
 
-    ranks: tuple[int, ...]
-    mean: Vector
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Ask these workers for their x, too."""
-
-    ranks: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Everybody:
-    """Average over all workers: balancing has failed, or would cost more."""
+    ranks: tuple[int, ...] = ()
+    mean: Vector | None = None
 
 
 @dataclass
 class DynamicCoordinator:
-    """The coordinator's state. ``strays``: x of the workers that wait for a verdict; ``asked``: workers asked for
-    their x.
+    """The coordinator's state. ``strays``: x of the workers that wait for a verdict; ``asked``: those asked for x.
 
     >>> balance, reference = DynamicCoordinator(), np.zeros(1, np.float32)
     >>> balance.strays[0] = np.float32([3.0])
     >>> asked = balance.verdict(reference, 1.0, range(8)); asked
-    Ask(ranks=(7,))
+    Verdict(ranks=(7,), mean=None)
     >>> balance.strays[7] = np.float32([-2.0])
     >>> balance.verdict(reference, 1.0, range(8))
-    Adopt(ranks=(0, 7), mean=array([0.5], dtype=float32))
+    Verdict(ranks=(0, 7), mean=array([0.5], dtype=float32))
     """
 
     strays: dict[int, Vector] = field(default_factory=dict)
@@ -56,7 +42,7 @@ class DynamicCoordinator:
         self.strays = {rank: x for rank, x in self.strays.items() if rank in members}
         self.asked &= set(members)
 
-    def verdict(self, reference: Vector, threshold: float, members: Sequence[int]) -> Adopt | Ask | Everybody | None:
+    def verdict(self, reference: Vector, threshold: float, members: Sequence[int]) -> Verdict | None:
         """Return what to do about the strays; None if there is nothing to do yet."""
         if not self.strays or not self.asked <= self.strays.keys():
             return None
@@ -66,14 +52,14 @@ class DynamicCoordinator:
             mean += self.strays[rank] / np.float32(len(ranks))
         if within(mean, reference, threshold):
             self.strays, self.asked = {}, set()
-            return Adopt(ranks, mean)
+            return Verdict(ranks, mean)
         others = [rank for rank in members if rank not in self.strays]
         if 2 * len(ranks) > len(members):
             self.strays, self.asked = {}, set()
-            return Everybody()
+            return Verdict()
         more = tuple(sorted(self.random.sample(others, len(ranks))))
         self.asked |= set(more)
-        return Ask(more)
+        return Verdict(more)
 
 
 def within(x: Vector, reference: Vector, threshold: float) -> bool:

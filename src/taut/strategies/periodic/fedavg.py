@@ -19,21 +19,18 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from taut.collectives import named
 from taut.errors import Misuse
 from taut.specs import check_share, check_whole
-from taut.strategies.allreduce.final_model import FinalModelForJoiners
-from taut.strategies.allreduce.group import OWN_NUMBERS, Group
-from taut.strategies.allreduce.robust_group import RobustGroup
+from taut.strategies.allreduce.group import OWN_NUMBERS
+from taut.strategies.allreduce.robust_group import RobustGroup, group_of
 from taut.strategies.allreduce.robust_mean import check_robust
-from taut.strategies.api import Local, MemberPlace, Tell
-from taut.strategies.info import Completeness, StrategyInfo
+from taut.strategies.api import Completeness, Local, MemberPlace, StrategyInfo, Tell, Vector
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
 if TYPE_CHECKING:
-    from taut.strategies.api import Vector
     from taut.topologies.shape import Shape
 
 FEWEST = 3  # so many that a median can outvote one
@@ -67,9 +64,9 @@ class FedAvg(Periodic):
     0.0
     """
 
-    name: ClassVar[str] = "fedavg"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.SELDOM, ())  # it is meant for data that stays where it is
-    paper: ClassVar[str] = "McMahan et al. 2017"
+    name = "fedavg"
+    info = StrategyInfo(Completeness.SELDOM, ())  # it is meant for data that stays where it is
+    paper = "McMahan et al. 2017"
 
     fraction: float = 0.5
     steps: int = 20
@@ -84,27 +81,22 @@ class FedAvg(Periodic):
         check_whole(self, "samples", 0, "0 counts steps instead")
         check_whole(self, "seed", 0)
         named(self.schedule)
-        check_robust(self.name, self.robust)
-        if self.robust != "none" and self.schedule != "ring":
-            raise Misuse(f"fedavg: schedule={self.schedule} with robust={self.robust}", "one of them", "drop schedule")
+        check_robust(self)
 
     def check_shape(self, shape: Shape, workers: int) -> None:
         count = self._chosen(workers)
         if self.robust != "none" and count < FEWEST:
-            given = (
-                f"fedavg: robust={self.robust} with fraction={self.fraction:g} of {workers} workers: {count} in a round"
-            )
-            raise Misuse(given, f"at least {FEWEST}, so that one can be outvoted", "take a larger fraction")
+            share = f"fraction={self.fraction:g} of {workers} workers: {count} in a round"
+            expected = f"at least {FEWEST}, so that one can be outvoted"
+            raise Misuse(f"fedavg: robust={self.robust} with {share}", expected, "take a larger fraction")
 
     @property
     def summed_numbers(self) -> int:
         return 2 + (self.robust != "none")
 
     def start(self, place: MemberPlace, local: Local) -> FedAvgState:
-        if self.robust == "none":
-            return FedAvgState(local, place, Group(place, len(local.x), self.schedule))
-        group = RobustGroup(place, len(local.x), self.robust, voters=self._voters)
-        return FedAvgState(local, place, group, late=FinalModelForJoiners(by_majority=True), common=local.x.copy())
+        group = group_of(place, len(local.x), self.schedule, self.robust, self._voters)
+        return FedAvgState(local, place, group, common=None if self.robust == "none" else local.x.copy())
 
     def _voters(self, members: Collection[int], completed: int, says: Sequence[float]) -> Collection[int]:
         """Return the chosen workers; all, in the last round or if most say that no worker trained in the last round."""
@@ -162,4 +154,4 @@ class FedAvg(Periodic):
         return state.begun and state.lent
 
     def figures(self, state: FedAvgState) -> dict[str, float]:
-        return {**super().figures(state), "rounds_trained": float(state.chosen)}
+        return {**super().figures(state), "rounds_trained": state.chosen}

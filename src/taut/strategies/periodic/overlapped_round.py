@@ -15,10 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
+from taut.strategies.api import Vector
 
 
 @contextmanager
@@ -66,8 +64,7 @@ class OverlappedRound:
 
     @contextmanager
     def kept(self, *vectors: Vector) -> Iterator[None]:
-        """Restore the vectors of a delayed round within the block, where the round ends, and add the steps since
-        afterwards."""
+        """Restore the vectors of a delayed round within the block, where the round ends; then add the steps since."""
         then, self.then = self.then, None
         with ExitStack() as stack:
             for x, before in zip(vectors, then, strict=True) if then is not None else ():

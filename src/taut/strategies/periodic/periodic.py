@@ -19,17 +19,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
-from taut.core.events import Ended
-from taut.core.messages import Note
 from taut.strategies import api as m
 from taut.strategies.allreduce.final_model import KIND, FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
+from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.periodic.overlapped_round import OverlappedRound
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 # The weight of a worker that has not trained: far below the rounding of any weight of samples, yet not zero.
 TOKEN = 2.0**-20
@@ -59,6 +55,9 @@ class PeriodicState:
     late: FinalModelForJoiners = field(default_factory=FinalModelForJoiners)
     drift: OverlappedRound = field(default_factory=OverlappedRound)
 
+    def __post_init__(self) -> None:
+        self.late.by_majority = isinstance(self.group, RobustGroup)
+
     @property
     def newcomers(self) -> bool:
         """Return whether the finished round was some worker's first, so that it lacks what the others share."""
@@ -71,24 +70,24 @@ class PeriodicState:
 
 
 class Periodic(m.Method):
-    """A method in rounds; subclasses define ``due``, ``join`` and ``conclude``."""
+    """A method in rounds; subclasses define ``join`` and ``conclude``. ``every``: local steps between two rounds."""
 
-    consensus: ClassVar[bool] = True
-    turns_until_finished: ClassVar[bool] = True
-    drifts: ClassVar[bool] = True
+    every: int
 
-    @abstractmethod
+    consensus = True
+    turns_until_finished = True
+    drifts = True
+
     def due(self, state: Any) -> bool:
         """Return whether a worker that has data is to join a round now."""
+        return bool(state.steps >= self.every)
 
     def wants(self, state: Any) -> bool:
         """Return whether this worker is to join a round now."""
-        wants: bool = state.idle or self.due(state)
-        return wants
+        return state.idle or self.due(state)
 
     def holds(self, state: Any, actions: list[m.MethodAction]) -> bool:
-        """Return whether the worker must wait although no round is under way; ``actions`` may ask for what it waits
-        for."""
+        """Return whether the worker must wait for something else than a round; ``actions`` may ask for it."""
         return False
 
     @abstractmethod
@@ -100,14 +99,13 @@ class Periodic(m.Method):
         """Apply the result of the finished round to x."""
 
     def waits(self, state: Any) -> bool:
-        """Return whether a worker with data must wait for the round under way before its next step, unless it is held
-        up."""
+        """Return whether a worker with data must wait for the round under way, unless that is held up."""
         return True
 
-    def hold(self, state: Any) -> Vector:
+    def hold(self, state: Any) -> m.Vector:
         """Return a copy of x for a worker that trains on, and release x if it was contributed itself."""
-        x: Vector = state.group.let_go()
-        return x
+        group: Group = state.group
+        return group.let_go()
 
     def drifting(self, state: Any) -> bool:
         return bool(state.drift.under_way and not state.group.done)
@@ -117,11 +115,10 @@ class Periodic(m.Method):
 
     def agreed(self, state: Any) -> bool:
         """Return whether the finished round was the last one, as all members can see."""
-        ending: bool = state.group.ending == state.group.contributors
-        return ending
+        return bool(state.group.ending == state.group.contributors)
 
     def figures(self, state: Any) -> dict[str, float]:
-        return {"rounds": float(state.rounds), **state.drift.figures()}
+        return {"rounds": state.rounds, **state.drift.figures()}
 
     def owing(self, state: Any) -> bool:
         """Return whether steps since the last round are still to go into the next one."""
@@ -137,10 +134,9 @@ class Periodic(m.Method):
         return 2
 
     def begin(
-        self, state: PeriodicState, values: Vector, weight: float, *extra: float, keeps: bool = False
+        self, state: PeriodicState, values: m.Vector, weight: float, *extra: float, keeps: bool = False
     ) -> list[m.Tell]:
-        """Join the next round with ``weight`` * ``values``. 0: this worker did not train, and counts for almost
-        nothing."""
+        """Join the next round with ``weight`` * ``values``; a weight of 0 (no training) counts as almost nothing."""
         state.lent = not weight
         numbers = (float(state.rounds == 0), float(weight > 0.0), *extra)
         return state.group.begin(values, weight or TOKEN, state.draining, numbers, keeps=keeps)
@@ -154,13 +150,13 @@ class Periodic(m.Method):
                 if not state.late.left:
                     actions += state.group.heard(sender, note, payload)
                     actions += state.group.refused()
-            case m.Heard(sender, Note(kind=kind), payload) if kind == KIND:
+            case m.Heard(sender, m.Note(kind=kind), payload) if kind == KIND:
                 if sender in state.place.members and not state.finished:
                     state.late.hear(payload, len(state.local.x), sender, state.draining, self._perhaps_late(state))
             case m.Placed(place):
                 state.place = place
                 actions += state.group.placed(place) if state.late.stays() else state.group.testify(place)
-            case Ended() | m.Leaving():
+            case m.Ended() | m.Leaving():
                 state.ended = True
             case m.Draining():
                 state.draining = True

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import median
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Tell
+from taut.strategies.api import Note, Tell
 
 FIRST_TRIPS = 2  # not counted: the connection is cold
 TRIPS, TRIPS_S, LEAST_TRIPS = 50, 0.5, 8  # fewer if they take long: a busy machine delays most of them
@@ -79,8 +78,7 @@ def _number(note: Note) -> float:
 
 @dataclass
 class Measurement:
-    """The state of the end that measures. Begin with ``ask``; then call ``heard`` with each answer until ``figures``
-    is set."""
+    """The state of the end that measures: ``ask``, then ``heard`` with each answer until ``figures`` is set."""
 
     partner: int
     version: int

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
-from typing import ClassVar, cast
+from typing import cast
 
 import numpy as np
 
-from taut.core.events import Ended
-from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.specs import check_whole
 from taut.strategies import api as m
+from taut.strategies.probing import WATCHED
 from taut.strategies.probing.link_measurement import BULK, PING, PONG, PULL, Measurement, answer, pairs
 from taut.strategies.probing.probe_state import Probed, ProbeState
 
@@ -29,7 +28,6 @@ MOST_TIMES = 25
 LEAST_CODEC_STEPS = 16
 MOST_TIMES_LONGER = 5
 IDLE_TURNS = 8  # in a row without data: its next leases may be with a worker that is ready
-CODECS = "tether+threshold+dense"
 MOST_CODECS = 5  # so many fit into a worker's statistics, beside the links
 READY, MEASURE, OVER = "ready", "measure", "over"
 
@@ -48,15 +46,15 @@ class Probing(m.Method):
     steps: int = 40
     codec_steps: int = 160
     seconds: float = 1.0
-    watch: str = CODECS
+    watch: str = WATCHED
 
-    name: ClassVar[str] = "probe"
+    name = "probe"
 
     def __post_init__(self) -> None:
         check_whole(self, "steps", 1)
         check_whole(self, "codec_steps", 0)
         if not 1 <= len(set(self._watched)) == len(self._watched) <= MOST_CODECS or not all(self._watched):
-            raise Misuse(f"probe: watch={self.watch}", f"one to {MOST_CODECS} names, joined by +", f"try {CODECS}")
+            raise Misuse(f"probe: watch={self.watch}", f"one to {MOST_CODECS} names, joined by +", f"try {WATCHED}")
 
     @property
     def _watched(self) -> list[str]:
@@ -73,14 +71,14 @@ class Probing(m.Method):
                 self._stepped(state, samples, now)
                 if state.ready and not state.over:
                     self._tell_ready(state, state.place.others, actions)
-            case m.Heard(_, Note(kind="over", numbers=numbers)):
+            case m.Heard(_, m.Note(kind="over", numbers=numbers)):
                 state.over = True
                 state.complete = state.complete or numbers == [1.0]
             case m.Heard():
                 self._hear(state, event, now, actions)
             case m.Placed(place):
                 self._move(state, place, now, actions)
-            case Ended():
+            case m.Ended():
                 state.ended = True
             case m.Draining():
                 state.over = True
@@ -138,7 +136,7 @@ class Probing(m.Method):
         mine = set(state.links)
         state.done[state.place.rank] = mine
         ranks = np.array(sorted(mine), np.int32).tobytes()
-        actions += [m.Tell(other, Note(READY, 0, state.place.version), ranks) for other in receivers]
+        actions += [m.Tell(other, m.Note(READY, 0, state.place.version), ranks) for other in receivers]
 
     def _hear(self, state: ProbeState, heard: m.Heard, now: float, actions: list[m.MethodAction]) -> None:
         sender, note = heard.sender, heard.note
@@ -159,14 +157,14 @@ class Probing(m.Method):
         else:
             self._exchange(state, sender, note, now, actions)
 
-    def _measure(self, state: ProbeState, note: Note, now: float, actions: list[m.MethodAction]) -> None:
+    def _measure(self, state: ProbeState, note: m.Note, now: float, actions: list[m.MethodAction]) -> None:
         partner = note.numbers[0] if len(note.numbers) == 1 else -1
         if partner not in state.place.others:
             raise MalformedMessage(f"measure the link to {note.numbers}, which is no member")
         state.measurement = Measurement(int(partner), state.place.version)
         actions += state.measurement.ask(now)
 
-    def _exchange(self, state: ProbeState, sender: int, note: Note, now: float, actions: list[m.MethodAction]) -> None:
+    def _exchange(self, state: ProbeState, sender: int, note: m.Note, now: float, actions: list[m.MethodAction]) -> None:
         measurement = state.measurement
         if measurement is None or not measurement.awaits(sender, note):
             actions += answer(sender, note)
@@ -201,7 +199,7 @@ class Probing(m.Method):
             if state.asked == task:
                 return  # it is being measured
             state.asked = task
-            note = Note(MEASURE, 0, place.version, [float(other)])
+            note = m.Note(MEASURE, 0, place.version, [float(other)])
             if one == place.rank:
                 self._measure(state, note, now, actions)
             else:
@@ -212,12 +210,11 @@ class Probing(m.Method):
 
     def _tell_over(self, state: ProbeState) -> list[m.Tell]:
         """Return messages that end the waiting: all links are measured (1), or the run ends before that."""
-        return [m.Tell(other, Note(OVER, 0, 0, [float(state.complete)])) for other in state.place.others]
+        return [m.Tell(other, m.Note(OVER, 0, 0, [float(state.complete)])) for other in state.place.others]
 
     def figures(self, state: ProbeState) -> dict[str, float]:
-        """Return the figures with short names and four digits: they must fit into the 1024 characters of
-        ``Statistics.counted``."""
-        found = {"measured": float(state.complete), "size": float(len(state.local.x)), **state.times.figures()}
+        """Return the figures, short enough for the 1024 characters of ``Statistics.counted``."""
+        found = {"measured": state.complete, "size": float(len(state.local.x)), **state.times.figures()}
         for name, codec in state.codecs.items():
             found[f"encode.{name}"] = codec.encode_s_per_element
             found[f"absorb.{name}"] = codec.absorb_s_per_byte

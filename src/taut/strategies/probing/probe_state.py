@@ -5,14 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from statistics import median, quantiles
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from taut.strategies.api import Heard, Local, MemberPlace
+from taut.strategies.api import Heard, Local, MemberPlace, Vector
 from taut.strategies.probing.link_measurement import LinkFigures, Measurement
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
-
 
 FIRST_STEPS = 4  # not timed: caches are cold, the first lease may be on its way
 WIDE = 2.563  # from the 10th to the 90th percentile of a normal distribution, in standard deviations
@@ -109,8 +105,7 @@ class ProbeState:
 
 
 def spread(durations_s: list[float]) -> float:
-    """Return the standard deviation of the logarithm, from the 10th and 90th percentiles, so that a long pause does
-    not count.
+    """Return the standard deviation of the logarithm, from the 10th and 90th percentiles: long pauses do not count.
 
     >>> spread([0.1, 0.1, 0.1]), round(spread([math.exp(0.03 * k) for k in range(101)]), 2)
     (0.0, 0.94)

@@ -23,21 +23,18 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from taut.core.messages import Note
-from taut.errors import MalformedMessage, Misuse
+from taut.errors import MalformedMessage
 from taut.strategies.allreduce.final_model import KIND, FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
-from taut.strategies.api import Local, MemberPlace, Tell
+from taut.strategies.api import Local, MemberPlace, Note, Tell, Vector
 from taut.strategies.periodic.overlapped_round import OverlappedRound, moved_aside
 
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
-
 SHARDS = 16
+MOST_SHARDS = 60  # that fit into a message's numbers
 KINDS = ("ask", "answer", "shard", "will", "bye", "final", KIND)
 
 
@@ -46,8 +43,7 @@ class Rule(Protocol):
 
     @abstractmethod
     def serve(self, shard: int, center: Vector, values: Vector, number: float) -> Vector:
-        """Change ``center`` in place at the holder, for a question with ``values``, and return the answer (copied at
-        once)."""
+        """Change ``center`` in place at its holder for a question, and return the answer (copied at once)."""
 
     @abstractmethod
     def take(self, part: slice, answer: Vector, number: float) -> Vector:
@@ -56,8 +52,7 @@ class Rule(Protocol):
 
 @dataclass
 class Center:
-    """One worker's side of the center. ``rule``: the effect of an exchange; ``shards``: their number, the same
-    everywhere."""
+    """One worker's side of the center. ``rule``: the effect of an exchange; ``shards``: as many everywhere."""
 
     local: Local
     place: MemberPlace
@@ -259,9 +254,3 @@ class Center:
         else:
             return
         self.finished = True
-
-
-def check_shards(name: str, shards: int) -> None:
-    """Raise ``Misuse`` unless so many shards fit into a message's numbers."""
-    if not isinstance(shards, int) or isinstance(shards, bool) or not 1 <= shards <= 60:
-        raise Misuse(f"{name}: shards={shards}", "a whole number from 1 to 60", "16 serve any number of workers")

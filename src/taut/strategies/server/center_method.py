@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from taut.core.events import Ended
 from taut.strategies import api as m
 from taut.strategies.server.center import Center
 
@@ -34,10 +33,10 @@ class CenterState:
 class CenterMethod(m.Method):
     """A method around a center; subclasses define ``exchange`` and the parameter ``every``."""
 
-    consensus: ClassVar[bool] = True
-    concurrent: ClassVar[bool] = True
-    lockstep: ClassVar[bool] = False
-    drifts: ClassVar[bool] = True
+    consensus = True
+    concurrent = True
+    lockstep = False
+    drifts = True
 
     every: int
 
@@ -46,12 +45,11 @@ class CenterMethod(m.Method):
         """Exchange this worker's vector with the center."""
 
     def owing(self, state: Any) -> bool:
-        """Return whether steps since the last exchange, or this worker's shards of the center, are not with the
-        others."""
+        """Return whether the others lack steps since the last exchange, or this worker's shards of the center."""
         return bool(not state.finished and (state.steps or state.center.asking or not state.center.left))
 
     def figures(self, state: Any) -> dict[str, float]:
-        return {"exchanges": float(state.exchanges), **state.center.drift.figures()}
+        return {"exchanges": state.exchanges, **state.center.drift.figures()}
 
     def drifting(self, state: Any) -> bool:
         return bool(state.center.drift.under_way)
@@ -75,7 +73,7 @@ class CenterMethod(m.Method):
                 actions += center.placed(place)
             case m.HeldUp() if state.turn and center.missing and not (center.drift.under_way or center.draining):
                 center.let_go()
-            case Ended() | m.Leaving():
+            case m.Ended() | m.Leaving():
                 state.ended, state.leaving = True, isinstance(event, m.Leaving)
                 center.resume()
             case m.Draining():

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, MethodAction, Tell
+from taut.strategies.api import Heard, MethodAction, Note, Tell
 from taut.strategies.server.server_state import Pulling, Pushed, ServerState
 from taut.strategies.server.shard import unpacked
 
@@ -63,8 +62,7 @@ def push_again(state: ServerState, shard: int, serve: Serve) -> list[MethodActio
 
 
 def push_own(state: ServerState, serve: Serve) -> list[MethodAction]:
-    """Send repeated pushes to this worker itself once the shard's weights, which may contain them, are here, or it
-    moved."""
+    """Send repeated pushes to this worker itself once the weights, which may contain them, are here or moved."""
     own = [shard for shard, pushed in state.pushing.items() if pushed.to == state.place.rank]
     ready = [shard for shard in own if shard not in state.shards or state.shards[shard].settled]
     return [action for shard in ready for action in push_again(state, shard, serve)]
@@ -117,8 +115,7 @@ def include(state: ServerState) -> None:
 
 @dataclass(frozen=True)
 class Push:
-    """A *push*, or one that was *passed* on: its origin and number, the version of the members that it was sent in,
-    and whether it was sent before."""
+    """A *push*, or one *passed* on: origin, number, its sender's version of the members, whether it was sent before."""
 
     origin: int
     number: int

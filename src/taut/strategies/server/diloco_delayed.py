@@ -16,16 +16,12 @@ Paper: Liu et al. 2024, "Asynchronous Local-SGD Training for Language Modeling" 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from taut.strategies.api import Local, MemberPlace, MethodAction, MethodEvent, Placed, Tell
+from taut.strategies.api import Local, MemberPlace, MethodAction, MethodEvent, Placed, Tell, Vector
 from taut.strategies.server.center import SHARDS, Center
 from taut.strategies.server.center_method import CenterMethod, CenterState
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 
 @dataclass
@@ -88,8 +84,8 @@ class Delayed(CenterMethod):
     0.0
     """
 
-    name: ClassVar[str] = "diloco"
-    paper: ClassVar[str] = "Liu et al. 2024"
+    name = "diloco"
+    paper = "Liu et al. 2024"
 
     every: int = 100
     rate: float = 0.7

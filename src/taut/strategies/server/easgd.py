@@ -15,20 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from taut.errors import MalformedMessage, Misuse
-from taut.specs import check_whole
-from taut.strategies.api import Local, MemberPlace, Tell
+from taut.specs import check_from_zero, check_whole
+from taut.strategies.api import Completeness, Local, MemberPlace, StrategyInfo, Tell, Vector
 from taut.strategies.gossip.momentum import check_optimizer
-from taut.strategies.info import Completeness, StrategyInfo
-from taut.strategies.server.center import SHARDS, Center, check_shards
+from taut.strategies.server.center import MOST_SHARDS, SHARDS, Center
 from taut.strategies.server.center_method import CenterMethod, CenterState
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 STIFFNESS = 0.9  # the sum of all a, as in the paper's experiments
 
@@ -77,10 +73,10 @@ class EASGD(CenterMethod):
     [[4.0], [4.0]]
     """
 
-    name: ClassVar[str] = "easgd"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.SELDOM, short="every=4")
-    paper: ClassVar[str] = "Zhang et al. 2015"
-    keeps_own: ClassVar[tuple[str, ...]] = ("velocity",)
+    name = "easgd"
+    info = StrategyInfo(Completeness.SELDOM, short="every=4")
+    paper = "Zhang et al. 2015"
+    keeps_own = ("velocity",)
 
     every: int = 10
     alpha: float = 0.0
@@ -89,11 +85,13 @@ class EASGD(CenterMethod):
 
     def __post_init__(self) -> None:
         check_whole(self, "every", 1, "10 is the paper's")
-        if not isinstance(self.alpha, int | float) or not 0.0 <= self.alpha < 1.0:
-            raise Misuse(f"easgd: alpha={self.alpha}", "a number from 0 up to, not including, 1", "0 means 0.9 / workers")
-        if not isinstance(self.momentum, int | float) or not 0.0 <= self.momentum < 1.0:
-            raise Misuse(f"easgd: momentum={self.momentum}", "a number from 0 up to, not including, 1", "try 0.9")
-        check_shards(self.name, self.shards)
+        check_from_zero(self, "alpha", remedy="0 means 0.9 / workers")
+        check_from_zero(self, "momentum", remedy="try 0.9")
+        check_whole(self, "shards", 1, f"{SHARDS} suit any number of workers")
+        if self.shards > MOST_SHARDS:
+            raise Misuse(
+                f"easgd: shards={self.shards}", f"at most {MOST_SHARDS}", f"{SHARDS} serve any number of workers"
+            )
         # Only with momentum, since it costs a copy of the gradients.
         object.__setattr__(self, "shapes_gradient", self.momentum > 0.0)
 

@@ -21,16 +21,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
-from taut.core.events import Ended
-from taut.core.messages import Note
-from taut.errors import MalformedMessage, Misuse
-from taut.specs import check_whole
+from taut.errors import MalformedMessage
+from taut.specs import check_choice, check_from_zero, check_whole
 from taut.strategies import api as m
-from taut.strategies.info import Completeness, StrategyInfo
 from taut.strategies.server import client
 from taut.strategies.server import shard_copy as lending
 from taut.strategies.server import shard_moves as moves
@@ -45,19 +41,16 @@ class Server(m.Method):
     """``--strategy server:shards=2,push=4,pull=4,staleness=rate``. ``scale``: factor for pushes; 1 is the paper's, with
     which p workers move the weights p times as fast, and late pushes act as momentum on top. The default, 0, takes
     1/sqrt(p), the tether's gain. ``lambda0``: of the dc kinds, 0 for the paper's.
-
-    >>> Server(shards=2).push, Server(staleness="dc").staleness
-    (1, 'dc')
     """
 
-    name: ClassVar[str] = "server"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.UNBOUNDED)
-    paper: ClassVar[str] = "Dean et al. 2012"
-    consensus: ClassVar[bool] = True
-    concurrent: ClassVar[bool] = True
-    lockstep: ClassVar[bool] = False
-    directed: ClassVar[bool] = True
-    topologies: ClassVar[tuple[str, ...]] = ("star", "complete")
+    name = "server"
+    info = m.StrategyInfo(m.Completeness.UNBOUNDED)
+    paper = "Dean et al. 2012"
+    consensus = True
+    concurrent = True
+    lockstep = False
+    directed = True
+    topologies = ("star", "complete")
 
     shards: int = 1
     push: int = 1
@@ -70,13 +63,10 @@ class Server(m.Method):
     def __post_init__(self) -> None:
         for name in ("shards", "push", "pull"):
             check_whole(self, name, 1)
-        if self.staleness not in KINDS:
-            raise Misuse(f"server: staleness={self.staleness}", "one of " + ", ".join(KINDS))
         for name in ("scale", "lambda0"):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise Misuse(f"server: {name}={getattr(self, name):g}", "a number of at least 0", "0 takes the default")
-        if self.on_death not in ("elect", "stop"):
-            raise Misuse(f"server: on_death={self.on_death}", "elect or stop")
+            check_from_zero(self, name, math.inf, "0 takes the default")
+        check_choice(self, "staleness", KINDS)
+        check_choice(self, "on_death", ("elect", "stop"))
 
     def start(self, place: m.MemberPlace, local: m.Local) -> ServerState:
         holders = [holder(shard, self.shards, place.members) for shard in range(self.shards)]
@@ -115,7 +105,7 @@ class Server(m.Method):
             case m.Draining() if not state.draining:
                 client.include(state)
                 state.draining = True
-            case Ended() | m.Draining():
+            case m.Ended() | m.Draining():
                 pass
         if state.leaving or state.draining:
             self._end(state, actions)
@@ -128,9 +118,9 @@ class Server(m.Method):
     def figures(self, state: ServerState) -> dict[str, float]:
         served = [shard.staleness for shard in state.shards.values()]
         return {
-            "pushes": float(state.pushes),
-            "pulls": float(state.pulls),
-            "elections": float(state.elections),
+            "pushes": state.pushes,
+            "pulls": state.pulls,
+            "elections": state.elections,
             "staleness": float(np.mean(served)) if served else 0.0,
         }
 
@@ -162,7 +152,7 @@ class Server(m.Method):
         return self._take(state, shard, (state.place.rank, pushed.number), pushed.note, pushed.payload)
 
     def _take(
-        self, state: ServerState, shard: int, name: tuple[int, int], note: Note, payload: bytes
+        self, state: ServerState, shard: int, name: tuple[int, int], note: m.Note, payload: bytes
     ) -> list[m.MethodAction]:
         """Count a push, by its origin and number, unless it is in the weights already; confirm it to its origin."""
         (origin, number), held = name, state.shards[shard]
@@ -173,7 +163,7 @@ class Server(m.Method):
             held.push(origin, change, workers, max(1, note.round), note.numbers[0], scale)
             held.taken[origin] = number
         if origin != state.place.rank:
-            return [m.Tell(origin, Note("got", number, shard))]
+            return [m.Tell(origin, m.Note("got", number, shard))]
         client.confirmed(state, shard, number)
         return []
 
@@ -215,7 +205,7 @@ class Server(m.Method):
         if held.blank and note.kind in ("pull", "end"):
             state.keep_early(event, sender)
         elif note.kind == "pull":
-            actions.append(m.Tell(sender, Note("weights", 0, note.part), held.pull(sender)))
+            actions.append(m.Tell(sender, m.Note("weights", 0, note.part), held.pull(sender)))
         elif note.kind == "end":
             held.spoke(sender)
             actions += state.ending.ended(note.part, sender, event.payload, held)

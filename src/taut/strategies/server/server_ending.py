@@ -12,17 +12,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import MemberPlace, Tell
+from taut.strategies.api import MemberPlace, Note, Tell
 from taut.strategies.server.shard import Shard
 
 
 @dataclass
 class ServerEnding:
-    """One worker's part, as a client and as a server. ``finals``: the last weights, by shard; ``told``: the server
-    that this worker said *end* to, by shard; ``ends``: the workers that said *end* to this server; ``answered``:
-    those that got *final*."""
+    """One worker's part, as a client and as a server. By shard: ``finals``, the last weights; ``told``, the server that
+    it said *end* to; ``ends``, the workers that said *end* to it; ``answered``, those that got *final*."""
 
     shards: int
     place: MemberPlace

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, Local, MemberPlace
+from taut.strategies.api import Heard, Local, MemberPlace, Note, Vector
 from taut.strategies.server.server_ending import ServerEnding
 from taut.strategies.server.shard import Shard, Table, bounds, holder
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 EARLY = 4  # early messages of each kind, sender, origin and shard that are kept
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from taut.errors import MalformedMessage
+from taut.strategies.api import Vector
 from taut.strategies.server.staleness import Lateness, Remedy
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 Table = dict[int, int]  # by worker: number of its last push in the weights
 ENTRY_NBYTES = 16
@@ -66,8 +63,7 @@ class Shard:
     last pull, and ``then`` the weights that it got (if the remedy needs them). ``taken``: each worker's last push.
 
     A shard that its previous holder may still hand over is ``opened`` with the new holder's copy, and counts pushes at
-    once (``adopt``). ``silent``: workers that may yet hand it over, since none of their messages has come; a hand-over
-    comes before all other messages.
+    once (``adopt``). ``silent``: workers that may yet hand it over, which they do before they send anything else.
 
     >>> shard = Shard(np.float32([3]), Remedy(), opened=np.float32([3]), silent={1, 2})
     >>> shard.push(2, np.float32([1]), 2); shard.adopt(np.float32([7]), None, {1: 5}); shard.w.tolist()
@@ -149,8 +145,7 @@ class Shard:
             self.opened = None
 
     def keep(self, members: Iterable[int]) -> None:
-        """Forget the workers that are gone, but not the numbers of their pushes, which may come again from a worker
-        that passes them on."""
+        """Forget the workers that are gone, but not the numbers of their pushes: some may be passed on yet."""
         for rank in (set(self.own) | set(self.seen)).difference(members):
             self.own.pop(rank, None), self.seen.pop(rank, None), self.then.pop(rank, None)
         self.spoke(*self.silent.difference(members))

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from taut.core.messages import Note
-from taut.strategies.api import Heard, MethodAction, Tell
+from taut.strategies.api import Heard, MethodAction, Note, Tell
 from taut.strategies.server.server_state import ServerState
 from taut.strategies.server.shard import Table, packed, unpacked
 

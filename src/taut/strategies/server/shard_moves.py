@@ -20,9 +20,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage, PeerLost
-from taut.strategies.api import Heard, MethodAction, Tell
+from taut.strategies.api import Heard, MethodAction, Note, Tell
 from taut.strategies.server.server_state import ServerState
 from taut.strategies.server.shard import Shard, packed, unpacked
 

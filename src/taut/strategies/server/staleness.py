@@ -15,12 +15,10 @@ after one push of each other worker it is about 1, however many they are.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
+from taut.strategies.api import Vector
 
 KINDS = ("none", "rate", "dc", "dc-constant", "agn")
 DECAY = 0.95  # of the mean square

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from taut.core.messages import MAX_WORKERS, Note
+from taut.core.messages import MAX_WORKERS
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, MemberPlace, Tell
+from taut.strategies.api import Heard, MemberPlace, Note, Tell
 from taut.strategies.delivery.payload_batch import bind
 from taut.strategies.tree.spanning_tree import SpanningTree, plant, tree_key
 

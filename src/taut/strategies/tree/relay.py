@@ -4,8 +4,7 @@
 
 Updates add. So each edge has an outbox that collects updates while a message is under way over the edge, and merges them
 when they get large; when the neighbour answers *got*, the outbox goes out as one message. A slow edge or worker makes
-messages rarer, not queues longer. No worker waits. A worker relays while it trains, and includes the updates that
-arrived when its step is over.
+messages rarer, not queues longer. No worker waits. A worker relays while it trains, and includes updates between steps.
 
 This is what ``--strategy async`` becomes on a topology that is not complete. When members change, so does the tree:
 messages carry the key of their tree and go on along it, around workers that are gone (``edge_messages.py``). No update is
@@ -18,16 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from typing import cast
 
-from taut.core.events import Ended
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies import api as m
 from taut.strategies.delivery.payload_batch import unbind
-from taut.strategies.info import ANY_CODEC, Completeness, StrategyInfo
 from taut.strategies.tree.edge_messages import EdgeMessage, EdgeMessages
-from taut.strategies.tree.relay_ending import ENDING_KINDS, Relayed, RelayEnding
+from taut.strategies.tree.relay_ending import ENDING_KINDS, RelayEnding
 from taut.strategies.tree.relay_state import RelayState
 from taut.strategies.tree.spanning_tree import SpanningTree, plant, towards
 from taut.strategies.tree.unacknowledged import KINDS, TOOK, UnacknowledgedEdge, Unsent
@@ -35,26 +31,22 @@ from taut.strategies.tree.unacknowledged import KINDS, TOOK, UnacknowledgedEdge,
 
 @dataclass(frozen=True)
 class Relay(m.Method):
-    """``--strategy async --topology ring`` (or any but ``complete``).
+    """``--strategy async --topology ring`` (or any but ``complete``)."""
 
-    >>> Relay().codecs
-    ('tether', '*')
-    """
-
-    name: ClassVar[str] = "relay"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.UNBOUNDED, ())  # as async on other topologies
-    paper: ClassVar[str] = "Strom 2015, relayed along a tree"
-    returns: ClassVar[Literal["sum", "mix", "take"]] = "sum"
-    consensus: ClassVar[bool] = True
-    concurrent: ClassVar[bool] = True
-    lockstep: ClassVar[bool] = False
-    directed: ClassVar[bool] = True  # channels go both ways, even over directed edges
-    codecs: ClassVar[tuple[str, ...]] = ("tether", ANY_CODEC)
-    streams: ClassVar[bool] = True
+    name = "relay"
+    info = m.StrategyInfo(m.Completeness.UNBOUNDED, ())  # as async on other topologies
+    paper = "Strom 2015, relayed along a tree"
+    returns = "sum"
+    consensus = True
+    concurrent = True
+    lockstep = False
+    directed = True  # channels go both ways, even over directed edges
+    codecs = ("tether", m.ANY_CODEC)
+    streams = True
 
     def start(self, place: m.MemberPlace, local: m.Local) -> RelayState:
         tree = plant(place)
-        relayed = cast(Relayed, local)
+        relayed = cast(m.CodedLocal, local)
         state = RelayState(relayed, place, tree, RelayEnding(tree, relayed), EdgeMessages(place))
         state.arrivals = state.empty_batch()
         state.root(tree)
@@ -76,9 +68,9 @@ class Relay(m.Method):
                 actions += state.ending.ask_again()
             case m.Leaving():
                 state.flush()
-                state.send_waiting(actions)
+                state.pump(actions, everything=True)
                 state.leaving = set()
-            case Ended() | m.Draining():
+            case m.Ended() | m.Draining():
                 pass
         if state.draining or state.leaving is not None:
             for message in state.unacknowledged.end():
@@ -119,10 +111,10 @@ class Relay(m.Method):
 
     def figures(self, state: RelayState) -> dict[str, float]:
         return {
-            "updates_included": float(state.included),
+            "updates_included": state.included,
             "staleness": state.staleness,
-            "repaired": float(state.ending.repaired),
-            "refused": float(state.refused),
+            "repaired": state.ending.repaired,
+            "refused": state.refused,
         }
 
 
@@ -156,7 +148,7 @@ def _take(state: RelayState, event: m.Heard, tree: SpanningTree, actions: list[m
     if state.leaving is not None:
         return  # the sender was told, and sends it around this worker
     via = state.edges.take(event, tree)
-    actions.append(m.Tell(event.sender, Note("got", tree.key)))
+    actions.append(m.Tell(event.sender, m.Note("got", tree.key)))
     _pass_on(state, event, tree, via, actions)
 
 
@@ -193,15 +185,14 @@ def _pass_on(state: RelayState, event: m.Heard, tree: SpanningTree, via: int, ac
 
 
 def _placed(state: RelayState, place: m.MemberPlace, actions: list[m.MethodAction]) -> None:
-    """Change to the new members' tree. Messages that wait to cross edges of the old tree still go out, along the old
-    tree."""
+    """Change to the new members' tree. Messages that wait to cross edges of the old tree still go out, along it."""
     changed = place.members != state.place.members
     state.place = place
     state.edges.placed(place)
     if not changed:
         return
     actions += state.unacknowledged.ask(place.others)
-    state.send_waiting(actions)
+    state.pump(actions, everything=True)
     state.root(plant(place))
     state.ending.restart(state.tree)
     if state.draining:
@@ -219,4 +210,4 @@ def _say_going(state: RelayState, told: set[int], actions: list[m.MethodAction])
     """Tell the others that this worker takes no more messages, after all that it had to pass on."""
     for other in sorted(set(state.place.others) - told):
         told.add(other)
-        actions.append(m.Tell(other, Note("going", state.tree.key)))
+        actions.append(m.Tell(other, m.Note("going", state.tree.key)))

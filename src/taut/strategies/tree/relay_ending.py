@@ -15,50 +15,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, Local, Tell
+from taut.strategies.api import CodedLocal, Heard, Note, Tell
 from taut.strategies.tree.spanning_tree import SpanningTree
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 ENDING_KINDS = ("final", "report", "verdict", "state", "again")
 ALIKE = 0  # a verdict; any other is 1 + the rank whose b all take
 
 
-class Relayed(Local, Protocol):
-    """A relay's view of its worker: its codec, whose payloads add."""
-
-    def check(self, payload: bytes) -> None:
-        """Raise ``MalformedMessage`` unless ``absorb`` and ``merge`` can take the payload."""
-
-    def merge(self, payloads: Sequence[bytes]) -> bytes:
-        """Return one payload with the effect of all of these."""
-
-    def flush(self) -> list[bytes]:
-        """Return the last payloads that are worth sending, at the end of the run."""
-
-    def retune(self, workers: int, staleness: float) -> None:
-        """Adapt the codec to the number of workers and to the staleness of updates, in steps."""
-
-    @property
-    def shared(self) -> Vector:
-        """Return b, the sum of all updates."""
-
-    def adopt(self, shared: Vector) -> None:
-        """Take these shared weights as the worker's own."""
-
-
 class RelayEnding:
-    """One worker's part in the end. ``drained``: no update is missing; ``agreed``: this worker's b is the run's (for
-    good)."""
+    """One worker's part in the end. ``drained``: no update is missing; ``agreed``: its b is the run's, for good."""
 
-    def __init__(self, tree: SpanningTree, local: Relayed) -> None:
+    def __init__(self, tree: SpanningTree, local: CodedLocal) -> None:
         self.local = local
         self.agreed = False
         self.news = False  # it has just agreed, anew after a change of members
@@ -96,8 +67,7 @@ class RelayEnding:
         return []
 
     def go_on(self, idle: Sequence[int], include: Callable[[], None]) -> list[Tell]:
-        """Return the messages that can be sent now. ``idle``: edges over which nothing waits; ``include`` brings b up
-        to date."""
+        """Return the messages to send now. ``idle``: edges over which nothing waits; ``include`` brings b up to date."""
         tells: list[Tell] = []
         for other in idle:
             if self.finals >= set(self.tree.neighbours) - {other}:
@@ -160,6 +130,6 @@ class RelayEnding:
         self.over = self.agreed = self.news = True
 
 
-def _digest(local: Relayed) -> bytes:
+def _digest(local: CodedLocal) -> bytes:
     shared = np.ascontiguousarray(local.shared)
     return hashlib.blake2b(shared.view(np.uint8).data, digest_size=16).digest()

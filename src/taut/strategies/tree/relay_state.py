@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, MemberPlace, MethodAction
+from taut.strategies.api import CodedLocal, Heard, MemberPlace, MethodAction
 from taut.strategies.delivery.payload_batch import PayloadBatch
 from taut.strategies.tree.edge_messages import EdgeMessage, EdgeMessages
-from taut.strategies.tree.relay_ending import Relayed, RelayEnding
+from taut.strategies.tree.relay_ending import RelayEnding
 from taut.strategies.tree.spanning_tree import SpanningTree
 from taut.strategies.tree.unacknowledged import UnacknowledgedMessages
 
@@ -30,10 +30,9 @@ class EdgeOutbox:
 
 @dataclass
 class RelayState:
-    """A worker's state. ``arrivals`` wait for the end of the local step; ``early`` messages, for news of their
-    members."""
+    """A worker's state. ``arrivals`` wait for the end of the step; ``early`` messages, for news of their members."""
 
-    local: Relayed
+    local: CodedLocal
     place: MemberPlace
     tree: SpanningTree
     ending: RelayEnding
@@ -81,8 +80,7 @@ class RelayState:
             self.put(box, payload, 1)
 
     def publish_again(self, payloads: Sequence[bytes]) -> None:
-        """Publish payloads that were made under an earlier rank; the donor's weights, which this worker has now, lack
-        them."""
+        """Publish payloads that were made under an earlier rank, which the donor's weights lack."""
         for payload in payloads:
             self.arrivals.put(payload, 1)
             self.publish(payload)
@@ -108,21 +106,13 @@ class RelayState:
                 self.refused += 1
         self.arrivals = self.empty_batch()
 
-    def pump(self, actions: list[MethodAction]) -> None:
-        """Send one message over each edge that has none under way."""
+    def pump(self, actions: list[MethodAction], everything: bool = False) -> None:
+        """Send all that waits to cross an edge as one message, over each edge that has none under way.
+        ``everything``: over the others, too, since this tree is used no more."""
         for other, box in self.outboxes.items():
-            if box.waiting and not box.busy:
-                self.send(other, box, actions)
-
-    def send_waiting(self, actions: list[MethodAction]) -> None:
-        """Send everything that waits, at once: this tree is used no more."""
-        for other, box in self.outboxes.items():
-            if box.waiting:
-                self.send(other, box, actions)
-
-    def send(self, other: int, box: EdgeOutbox, actions: list[MethodAction]) -> None:
-        """Send all that waits in this outbox, as one message."""
-        box.busy, box.sent, box.delay = other not in self.edges.going, self.steps, self.steps - box.since
-        message = EdgeMessage(self.tree.key, self.place.rank, box.waiting.count, list(box.waiting.payloads))
-        box.waiting.clear()
-        actions += self.edges.send(other, message)
+            if not box.waiting or (box.busy and not everything):
+                continue
+            box.busy, box.sent, box.delay = other not in self.edges.going, self.steps, self.steps - box.since
+            message = EdgeMessage(self.tree.key, self.place.rank, box.waiting.count, list(box.waiting.payloads))
+            box.waiting.clear()
+            actions += self.edges.send(other, message)

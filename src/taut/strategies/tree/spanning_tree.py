@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from taut.strategies.api import MemberPlace
+from taut.topologies.graph import breadth_first
 
 
 @dataclass(frozen=True)
@@ -39,25 +39,14 @@ class SpanningTree:
 
 def plant(place: MemberPlace) -> SpanningTree:
     """Return the tree: breadth first from the lowest rank, over the edges of all rounds if the shape varies."""
-    lists = place.shape.union(place.members).spanning_tree().neighbour_lists
-    distances = {place.rank: 0}
-    parent: dict[int, int] = {}
-    for start, found in ((place.rank, distances), (place.members[0], None)):
-        waiting = deque([start])
-        seen = {start}
-        while waiting:
-            rank = waiting.popleft()
-            for other in lists[rank]:
-                if other not in seen:
-                    seen.add(other)
-                    waiting.append(other)
-                    if found is None:
-                        parent[other] = rank
-                    else:
-                        found[other] = found[rank] + 1
-    mean = sum(distances.values()) / max(1, len(place.members) - 1)
-    key = tree_key(place.members)
-    return SpanningTree(key, place.rank, place.members, tuple(lists[place.rank]), parent.get(place.rank), mean, lists)
+    rank, members = place.rank, place.members
+    lists = place.shape.union(members).spanning_tree().neighbour_lists
+    distances: dict[int, int] = {}
+    for other, before in breadth_first(lists, rank).items():
+        distances[other] = distances[before] + 1 if other != rank else 0
+    mean = sum(distances.values()) / max(1, len(members) - 1)
+    parent = breadth_first(lists, members[0])[rank] if rank != members[0] else None
+    return SpanningTree(tree_key(members), rank, members, tuple(lists[rank]), parent, mean, lists)
 
 
 def tree_key(members: Sequence[int]) -> int:
@@ -78,13 +67,8 @@ def towards(place: MemberPlace, goals: Collection[int]) -> int | None:
     (1, None)
     """
     lists = place.shape.union(place.members).spanning_tree().neighbour_lists
-    waiting = deque((other, other) for other in lists[place.rank])
-    seen = {place.rank, *lists[place.rank]}
-    while waiting:
-        rank, hop = waiting.popleft()
-        if rank in goals:
-            return hop
-        fresh = [other for other in lists[rank] if other not in seen]
-        seen.update(fresh)
-        waiting.extend((other, hop) for other in fresh)
-    return None
+    before = breadth_first(lists, place.rank)
+    hop = next((rank for rank in before if rank in goals and rank != place.rank), None)
+    while hop is not None and before[hop] != place.rank:
+        hop = before[hop]
+    return hop

@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, Tell
+from taut.strategies.api import Heard, Note, Tell
 from taut.strategies.tree.edge_messages import EdgeMessage
 
 TOOK, TAKEN, MISSED, UNKNOWN = KINDS = ("took?", "taken", "missed", "unknown")
@@ -44,8 +43,7 @@ class UnacknowledgedEdge:
 @dataclass(frozen=True)
 class Unsent:
     """Updates that had not crossed the edge when worker ``rank`` was evicted: ``waiting`` were never sent,
-    ``doubtful`` were sent and not acknowledged. ``taken``: messages that it had taken itself; ``previous``: the same
-    for its earlier ranks."""
+    ``doubtful`` never acknowledged. ``taken``: messages that it had taken; ``previous``: those of earlier ranks."""
 
     rank: int
     waiting: list[bytes]

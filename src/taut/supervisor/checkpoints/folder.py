@@ -12,12 +12,13 @@ import json
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from taut.core.checkpoint_names import DIGEST_NBYTES, MANIFEST, part_rank
 from taut.core.files import sync_folder, write_atomically
@@ -27,7 +28,6 @@ from taut.supervisor.storage.store_writer import plain
 
 VERSION = 1
 LAUNCH_FILE = "launch.json"
-CHUNK_NBYTES = 1 << 22
 
 
 class PartFile(msgspec.Struct, frozen=True):
@@ -88,8 +88,7 @@ def remember_launch(run_dir: Path, launch: Launch | None) -> Launch:
         return launch or Launch()
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Struct, frozen=True):
     """A complete checkpoint, its folder, and why later ones are damaged."""
 
     manifest: Manifest
@@ -111,7 +110,9 @@ def write_manifest(folder: Path, manifest: Mapping[str, object], keep: int) -> s
     own = folder / str(number)
     parsed = _parse({"version": VERSION, "written": time.time(), **manifest}, own)
     for name, part in parsed.files.items():
-        if part.host == socket.gethostname() and (not (own / name).is_file() or _size(own / name) != part.nbytes):
+        if part.host == socket.gethostname() and (
+            not (own / name).is_file() or (own / name).stat().st_size != part.nbytes
+        ):
             raise StorageFailed(f"{own / name} is not there, or not whole")
     try:
         own.mkdir(parents=True, exist_ok=True)
@@ -190,29 +191,17 @@ def _parse(given: Mapping[str, object], own: Path) -> Manifest:
 
 
 def _verify(own: Path, manifest: Manifest) -> None:
-    """Raise ``StorageFailed`` unless every part is here and has its hash."""
     for name, part in manifest.files.items():
         path = own / name
         if not path.is_file():
             elsewhere = part.host not in ("", socket.gethostname())
             raise StorageFailed(f"{path} is missing" + (f": copy it from {part.host}" if elsewhere else ""))
-        if _size(path) != part.nbytes:
-            raise StorageFailed(f"{path} has {_size(path)} bytes: expected {part.nbytes}")
-        hashed = hashlib.blake2b(digest_size=DIGEST_NBYTES)
-        for piece in _pieces(path):
-            hashed.update(piece)
+        if path.stat().st_size != part.nbytes:
+            raise StorageFailed(f"{path} has {path.stat().st_size} bytes: expected {part.nbytes}")
+        try:
+            with open(path, "rb") as file:
+                hashed = hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=DIGEST_NBYTES))
+        except OSError as error:
+            raise StorageFailed(f"{path} could not be read: {error.strerror or error}") from error
         if hashed.hexdigest() != part.blake2b:
             raise StorageFailed(f"{path} is damaged: its checksum is another")
-
-
-def _pieces(path: Path) -> Iterator[bytes]:
-    try:
-        with open(path, "rb") as file:
-            while piece := file.read(CHUNK_NBYTES):
-                yield piece
-    except OSError as error:
-        raise StorageFailed(f"{path} could not be read: {error.strerror or error}") from error
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size

@@ -8,8 +8,9 @@ every part is on disk; without a manifest there is no checkpoint, so a kill at a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from taut.core.checkpoint_names import part_name
 from taut.core.messages import Checkpoint, CheckpointBegun, CheckpointDone
@@ -21,24 +22,26 @@ from taut.supervisor.run.actions import DropCheckpoint, Outbox, SaveCheckpoint
 from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 
 
-@dataclass(slots=True)
-class Parts:
+class Parts(Struct):
     """A checkpoint under way. ``asked``: workers that have not begun; ``writing``: workers that have begun, and are
     not done."""
 
     number: int
     asked: set[int]
-    writing: set[int] = field(default_factory=set)
-    written: dict[int, CheckpointDone] = field(default_factory=dict)
-    reached: dict[int, int] = field(default_factory=dict)  # lease -> first index that is not trained on in the copy
-    later: list[Span] = field(default_factory=list)  # trained on after the copies were made
-    failures: list[str] = field(default_factory=list)
-    copied: dict[int, CheckpointBegun] = field(default_factory=dict)  # by worker
+    writing: set[int] = set()
+    written: dict[int, CheckpointDone] = {}
+    reached: dict[int, int] = {}  # lease -> first index that is not trained on in the copy
+    later: list[Span] = []  # trained on after the copies were made
+    failures: list[str] = []
+    copied: dict[int, CheckpointBegun] = {}  # by worker
     late: bool = False  # the next one is due already; this was recorded
 
+    def drop(self, rank: int) -> None:
+        self.asked.discard(rank)
+        self.writing.discard(rank)
 
-@dataclass(slots=True)
-class Checkpointing:
+
+class Checkpointing(Struct):
     """The schedule. ``every``: None for no checkpoints. ``number``: of the last checkpoint. ``last``: its position in
     steps or epochs, or its time (None: at the start)."""
 
@@ -59,10 +62,6 @@ class Checkpointing:
         self.leases.untouched.extend(left.untouched)
         if self.every is not None and self.every.unit == "steps":
             self.last = float(steps)
-
-    def said(self, worker: WorkerEntry, message: CheckpointBegun | CheckpointDone) -> bool:
-        """Handle a worker's message about its part. Return False if it was not asked for."""
-        return self.begun(worker, message) if isinstance(message, CheckpointBegun) else self.done(worker, message)
 
     def begun(self, worker: WorkerEntry, message: CheckpointBegun) -> bool:
         """Note that a worker has copied its part. Return False if it was not asked for."""
@@ -85,8 +84,7 @@ class Checkpointing:
             return False
         if worker.rank not in (parts.asked | parts.writing if message.error else parts.writing):
             return False
-        parts.asked.discard(worker.rank)
-        parts.writing.discard(worker.rank)
+        parts.drop(worker.rank)
         if message.error:
             parts.failures.append(f"worker {worker.rank}: {message.error}")
         else:
@@ -106,8 +104,7 @@ class Checkpointing:
     def disturbed(self, worker: WorkerEntry) -> None:
         """Fail the checkpoint: a message of this worker was lost, so that the contents of its copy are unknown."""
         if self.parts is not None:
-            self.parts.asked.discard(worker.rank)
-            self.parts.writing.discard(worker.rank)
+            self.parts.drop(worker.rank)
             self.parts.failures.append(f"the connection to worker {worker.rank} had broken")
 
     def saved(self, number: int, text: str, error: str) -> None:
@@ -160,8 +157,7 @@ class Checkpointing:
         for rank in [*parts.asked, *parts.writing]:
             worker = self.members.workers[rank]
             if not worker.live or (rank in parts.asked and worker.state != "training"):
-                parts.asked.discard(rank)
-                parts.writing.discard(rank)
+                parts.drop(rank)
         if parts.asked or parts.writing:
             return
         self.parts = None
@@ -174,7 +170,6 @@ class Checkpointing:
         self.outbox.add(SaveCheckpoint(parts.number, self._manifest(parts)))
 
     def _manifest(self, parts: Parts) -> Mapping[str, Any]:
-        """Return the part of the manifest that the state machine knows."""
         return {
             "number": parts.number,
             "files": {
@@ -194,7 +189,6 @@ class Checkpointing:
         }
 
     def _position(self, trained_s: float) -> float:
-        """Return the run's position, in units of the interval."""
         assert self.every is not None
         if not self.every.counted:
             return trained_s

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from taut.core.messages import OWN_BITS, OWN_LEASES, Expulsion, LeaseRequest, LeaseTaken, NoLease, Reserve
 from taut.supervisor.data.leases import HOLD
-from taut.supervisor.data.lengths import Lengths
+from taut.supervisor.data.lengths import Lengths, other_samples
 from taut.supervisor.data.reserves import Reserves
-from taut.supervisor.data.samples import other_samples
 from taut.supervisor.metrics import rate
 from taut.supervisor.run.admission import Admission
 from taut.supervisor.run.workers import WorkerEntry
@@ -21,15 +21,14 @@ BALANCE_S = 0.5
 MOST_AHEAD = 64  # passes: without a supervisor workers go through a few reserved ones
 
 
-@dataclass(slots=True)
-class LeaseServer:
+class LeaseServer(Struct):
     """Answers lease requests. ``sharers``: number of workers that share the data. A worker with other data is told at
     once that a pass is used up, although a dead worker may hold a part of it: that is leased again in the next pass."""
 
     admission: Admission
     reserves: Reserves
     sharers: int = 1
-    asks: dict[int, LeaseRequest] = field(default_factory=dict)  # the last request of each worker
+    asks: dict[int, LeaseRequest] = {}  # the last request of each worker
     balanced_s: float = -1e9
     reached: int = 0  # earlier passes have no reserves
     lengths: Lengths = field(default_factory=Lengths)

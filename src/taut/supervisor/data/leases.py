@@ -11,8 +11,9 @@ trained on.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from taut.core.messages import Lease
 from taut.core.sample_ranges import Span, beyond, common, count, joined, last, without
@@ -24,8 +25,7 @@ from taut.supervisor.data.released import Released
 HOLD: Final = "hold"
 
 
-@dataclass(slots=True)
-class Leases:
+class Leases(Struct):
     """All passes of a run.
 
     Example: two workers share one pass of 10 samples, and the first of them dies.
@@ -44,15 +44,15 @@ class Leases:
     (True, 5)
     """
 
-    passes: dict[int, Pass] = field(default_factory=dict)
-    open: dict[int, tuple[int, Lease]] = field(default_factory=dict)  # lease id -> (rank, lease)
-    returned: list[Span] = field(default_factory=list)  # to be leased again
-    reserved: dict[int, list[Span]] = field(default_factory=dict)  # reserves, by rank
+    passes: dict[int, Pass] = {}
+    open: dict[int, tuple[int, Lease]] = {}  # lease id -> (rank, lease)
+    returned: list[Span] = []  # to be leased again
+    reserved: dict[int, list[Span]] = {}  # reserves, by rank
     samples_again: int = 0  # leased again: perhaps trained twice
     issued: int = 0
-    untouched: list[Span] = field(default_factory=list)  # of those returned, the ones that no worker has begun
-    log: list[Entry] = field(default_factory=list)  # to be stored before any worker is told
-    released: dict[int, Released] = field(default_factory=dict)  # by rank, of workers that are gone
+    untouched: list[Span] = []  # of those returned, the ones that no worker has begun
+    log: list[Entry] = []  # to be stored before any worker is told
+    released: dict[int, Released] = {}  # by rank, of workers that are gone
 
     def request(
         self,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 MOST_BATCHES = 64  # of one lease: bounds the samples that a death makes uncertain
 
 
-@dataclass(slots=True)
-class Pass:
+class Pass(Struct, array_like=True):
     """One epoch: its length, the first index not leased yet, and the number of samples reported as trained. ``end``:
     indices from here on were reserved (-1: none). ``begun``: some worker has or had a lease of it."""
 

@@ -7,8 +7,9 @@ When a worker is evicted, it is unknown which of its leases and reserves it has 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from taut.core.sample_ranges import Span, common, count, joined, without
 
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from taut.supervisor.data.leases import Leases
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(Struct, frozen=True):
     """Samples taken from an evicted worker: those that it may have begun, and those that it probably has not."""
 
     doubtful: list[Span]
@@ -42,7 +42,7 @@ def correct_count(leases: Leases, rank: int, trained: Iterable[Span]) -> int:
         waiting = common(leases.returned, span)
         leases.untouched = joined([*leases.untouched, *waiting])
         leases.samples_again -= count([span]) - count(waiting)
-    for span in _both(released.spared, trained):
+    for span in [part for other in trained for part in common(released.spared, other)]:
         waiting = common(leases.returned, span)
         leases.untouched = _less(leases.untouched, waiting)
         leases.samples_again += count([span]) - count(waiting)
@@ -55,8 +55,3 @@ def _less(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
     for other in others:
         left = without(left, other)
     return left
-
-
-def _both(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
-    spans = list(spans)
-    return [part for other in others for part in common(spans, other)]

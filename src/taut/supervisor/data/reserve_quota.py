@@ -8,7 +8,8 @@ Such passes are reserved whole: workers go through them without a supervisor, wh
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from taut.config import PATIENCE_S
 from taut.core.messages import LeaseRequest
@@ -19,8 +20,7 @@ LEAST_BATCHES = 2  # fewer are not worth a message
 PASSES_AHEAD = 8
 
 
-@dataclass(frozen=True, slots=True)
-class ReserveQuota:
+class ReserveQuota(Struct, frozen=True):
     """Quotas of all workers. ``stretch``: by rank, the interval of its speed when all are laid end to end, in samples
     per second; ``left``: by pass, samples that are neither leased nor trained on; ``reached``: the last pass that any
     worker has asked for; ``alike``: all passes so far had one length."""

@@ -10,7 +10,8 @@ messages are lost or late. Pure; lease_server.py drives it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from taut.core.messages import LeaseRequest, Reserve
 from taut.core.sample_ranges import Span, count, joined, without
@@ -22,14 +23,13 @@ MOST_UNSEEN = 64  # offers to one worker: one that answers none of so many is be
 LATE_S = 0.3  # workers with other data do not wait longer for an answer
 
 
-@dataclass(slots=True)
-class Offer:
+class Offer(Struct):
     """The reserve that a worker was told, in passes of ``length`` samples; ``unseen``: versions that it has not
     answered, each with its spans; ``told_s``: when it was told the first of them."""
 
     length: int
-    spans: list[Span] = field(default_factory=list)
-    unseen: dict[int, list[Span]] = field(default_factory=dict)
+    spans: list[Span] = []
+    unseen: dict[int, list[Span]] = {}
     told_s: float = 0.0
 
     @property
@@ -55,15 +55,14 @@ def trimmed(spans: list[Span], epoch: int, samples: int, batch: int) -> list[Spa
     return spans
 
 
-@dataclass(slots=True)
-class Reserves:
+class Reserves(Struct):
     """The reserves of all workers. ``term``: of the supervisor. ``doubtful``: workers whose messages were lost; their
     ``ReserveSeen`` is ignored until they have sent their state."""
 
     leases: Leases
     term: int = 0
-    offers: dict[int, Offer] = field(default_factory=dict)
-    doubtful: set[int] = field(default_factory=set)
+    offers: dict[int, Offer] = {}
+    doubtful: set[int] = set()
     _versions: int = 0
 
     def balance(

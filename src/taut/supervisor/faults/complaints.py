@@ -12,7 +12,8 @@ no accuser is needed.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from taut.core.messages import SUPERVISOR, Complaint
 
@@ -22,8 +23,7 @@ MOST_EXCESS = 20_000  # dropped unread, in a window, by one accuser
 MOST_SHOWN = 100  # accusations; then every hundredth, for a liar must not fill the disk
 
 
-@dataclass(slots=True)
-class ComplaintCount:
+class ComplaintCount(Struct):
     """One accuser's counts against one worker: totals now, and when the window began."""
 
     since_s: float
@@ -52,8 +52,7 @@ class ComplaintCount:
         return True
 
 
-@dataclass(slots=True)
-class Complaints:
+class Complaints(Struct):
     """All counts, by accused and accuser.
 
     >>> complaints = Complaints()
@@ -63,7 +62,7 @@ class Complaints:
     (True, False)
     """
 
-    accounts: dict[int, dict[int, ComplaintCount]] = field(default_factory=dict)
+    accounts: dict[int, dict[int, ComplaintCount]] = {}
     shown: int = 0
 
     def accuse(self, accuser: int, complaint: Complaint, now: float) -> str | None:

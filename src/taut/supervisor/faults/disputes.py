@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 GRACE_S = 3.0  # from the first report of a dispute to its decision: all others compare meanwhile
 Pair = tuple[int, int]
@@ -30,8 +31,7 @@ class DisputeRuling(NamedTuple):
     renewed: tuple[int, ...]
 
 
-@dataclass(slots=True)
-class Disputes:
+class Disputes(Struct):
     """The open disputes, by origin: since when, and between which workers.
 
     >>> disputes = Disputes()
@@ -43,8 +43,8 @@ class Disputes:
     DisputeRuling(expels=True, renewed=(1, 2))
     """
 
-    open: dict[int, tuple[float, set[Pair]]] = field(default_factory=dict)
-    shown: set[int] = field(default_factory=set)  # origins that were recorded while the run ends
+    open: dict[int, tuple[float, set[Pair]]] = {}
+    shown: set[int] = set()  # origins that were recorded while the run ends
     times: Counter[int] = field(default_factory=Counter)  # disputes that a worker was in, settled ones
 
     def note(self, origin: int, one: int, other: int, now: float) -> None:
@@ -66,12 +66,6 @@ class Disputes:
         self.times.update({rank for pair in pairs for rank in pair})
         if common:
             return DisputeRuling(False, (max(common, key=lambda rank: (counts[rank], rank)),))
-        return _without_origin(pairs, live)
-
-
-def _without_origin(pairs: Collection[Pair], live: Collection[int]) -> DisputeRuling:
-    def against(rank: int) -> set[int]:
-        return {other for pair in pairs if rank in pair for other in pair if other != rank}
-
-    kept = min(live, key=lambda rank: (len(against(rank)), rank))
-    return DisputeRuling(True, tuple(sorted(against(kept))))
+        against = {rank: {other for pair in pairs if rank in pair for other in pair if other != rank} for rank in live}
+        kept = min(live, key=lambda rank: (len(against[rank]), rank))
+        return DisputeRuling(True, tuple(sorted(against[kept])))

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct
 
 from taut.core.failure_detector import HEARTBEAT_S
 from taut.core.messages import View
@@ -29,8 +30,7 @@ LATE_S = 4 * SETTLE_S  # a worker that is not calm then, and in no election, vot
 Fate = Literal["live", "gone", "ended"]  # gone: its state is unknown; ended: it was calm at its end
 
 
-@dataclass(slots=True)
-class LastHeartbeat:
+class LastHeartbeat(Struct):
     """A worker's last heartbeat; ``since_s``: since when it reports elections that the supervisor has not followed."""
 
     elected: View | None
@@ -43,8 +43,7 @@ Finding = Literal["true", "open", "void", "untrue"]
 FINDINGS: Sequence[Finding] = ("true", "open", "void", "untrue")
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimVerdict:
+class ClaimVerdict(Struct, frozen=True):
     """``true``: the election took place; ``untrue``: the named workers do not know of it; ``void``: some do, but no
     membership came of it, and none can; ``open``: it may be true, but too few are heard to know."""
 
@@ -53,8 +52,7 @@ class ClaimVerdict:
     finding: Finding
 
 
-@dataclass(slots=True)
-class ElectionClaims:
+class ElectionClaims(Struct):
     """The claims so far. ``told``, in all methods: the live memberships; ``above``: the last election that was followed.
 
     >>> claims, told = ElectionClaims(), [frozenset({0, 1, 2, 3})]
@@ -70,8 +68,8 @@ class ElectionClaims:
     'true'
     """
 
-    heartbeats: dict[int, LastHeartbeat] = field(default_factory=dict)
-    claiming: set[int] = field(default_factory=set)  # workers that report an election: mostly none
+    heartbeats: dict[int, LastHeartbeat] = {}
+    claiming: set[int] = set()  # workers that report an election: mostly none
     _cleared_s: float = math.inf  # the claims since then were answered by a roster (``unclear``)
 
     def beat(self, rank: int, elected: View | None, calm: bool, now: float, above: int) -> None:

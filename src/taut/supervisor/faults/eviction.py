@@ -13,14 +13,14 @@ A worker that is waited for has lost nothing when it speaks again. A worker whos
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from taut.supervisor.run.admission import Admission
 from taut.supervisor.run.workers import WorkerEntry
 
 
-@dataclass(slots=True)
-class Eviction:
+class Eviction(Struct):
     """Evicts silent workers. ``since_s``: since when the run waits for workers; None while it does not."""
 
     admission: Admission
@@ -40,14 +40,15 @@ class Eviction:
                 self.admission.expel(worker, reason, now, may_return=True)
             return None
         lacking = f"{len(silent)} of {len(live)} workers are silent" if silent else f"{len(live)} workers are left"
-        why = f"{lacking}: {self._needs()}"
-        patience_s = self.admission.plan.patience_s
+        plan = self.admission.plan
+        majority = f"{plan.strategy} goes on only with a majority"
+        why = f"{lacking}: {majority if plan.majority else 'no worker that has the model can be reached'}"
         if self.since_s is None:
             self.since_s = now
-            self.admission.outbox.record("waiting", f"{why}; waiting, for {patience_s:.0f} s at most")
-        if now - self.since_s < patience_s:
+            self.admission.outbox.record("waiting", f"{why}; waiting, for {plan.patience_s:.0f} s at most")
+        if now - self.since_s < plan.patience_s:
             return None
-        remedy = "; `taut resume` goes on from the last checkpoint" if self.admission.plan.checkpoint_every else ""
+        remedy = "; `taut resume` goes on from the last checkpoint" if plan.checkpoint_every else ""
         return f"{why}, and were not heard again in {now - self.since_s:.0f} s{remedy}"
 
     def _silent(self, live: Sequence[WorkerEntry], now: float) -> list[WorkerEntry]:
@@ -57,14 +58,7 @@ class Eviction:
         few = 2 * sum(worker.detector.is_closed for worker in judged) <= len(judged)
         return [one for one in judged if one.detector.suspects(now) or (few and one.detector.abandoned(now))]
 
-    def _needs(self) -> str:
-        plan = self.admission.plan
-        if plan.majority:
-            return f"{plan.strategy} goes on only with a majority"
-        return "no worker that has the model can be reached"
-
     def _enough(self, live: Sequence[WorkerEntry], silent: Sequence[WorkerEntry]) -> bool:
-        """Return whether the heard workers go on without the others."""
         ledger, ending = self.admission.ledger, self.admission.ending
         if ledger.started_s is None or ending.verdict is not None:
             return True  # nothing was trained yet, or workers exchange nothing any more

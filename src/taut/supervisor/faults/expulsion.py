@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from taut.core.messages import SUPERVISOR, Complaint, Dispute, Leave
 from taut.errors import Misuse
@@ -15,14 +16,13 @@ from taut.supervisor.run.workers import WorkerEntry
 RENEWAL_S = 30.0  # the run's end waits so long for workers that take its state anew
 
 
-@dataclass(slots=True)
-class ExpulsionPolicy:
+class ExpulsionPolicy(Struct):
     """Decides which workers to expel; ``admission`` carries it out."""
 
     admission: Admission
     complaints: Complaints = field(default_factory=Complaints)
     disputes: Disputes = field(default_factory=Disputes)
-    renewed: dict[int, float] = field(default_factory=dict)  # workers that are to take the run's state anew: since when
+    renewed: dict[int, float] = {}  # workers that are to take the run's state anew: since when
 
     def dismiss(self, rank: int, reason: str, now: float, expel: bool = False) -> None:
         """Let worker ``rank`` leave in order, with everything handed over; ``expel``: at once. The others go on.
@@ -123,7 +123,6 @@ class ExpulsionPolicy:
                 self._agree_again(accused.rank, now)
 
     def _hearers(self, rank: int, others: Sequence[int]) -> Sequence[int]:
-        """Return the workers that its messages are for, by the run's topology."""
         topology = self.admission.plan.topology
         if topology == "complete":
             return others

@@ -17,22 +17,21 @@ enough others, and newcomers would outvote those that cannot be heard. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from taut.core.messages import View
 
 
-@dataclass(slots=True)
-class AnnouncedMembership:
-    """A membership that workers were told of, under the stamps from ``first`` to ``last``."""
+class AnnouncedMembership(Struct, array_like=True):
+    """A membership that workers were told of, under the stamps from ``first`` to ``last``, as snapshots have it, too."""
 
     first: int
     last: int
     members: frozenset[int]
 
 
-@dataclass(slots=True)
-class LiveMemberships:
+class LiveMemberships(Struct):
     """The live memberships. ``told``: in order of announcement.
 
     >>> memberships = LiveMemberships()
@@ -47,7 +46,7 @@ class LiveMemberships:
     True
     """
 
-    told: list[AnnouncedMembership] = field(default_factory=list)
+    told: list[AnnouncedMembership] = []
 
     def tell(self, stamp: int, members: Collection[int], started: bool) -> None:
         """Note that these members were announced to, or elected by, workers. Before the run has ``started``, earlier

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from taut.core.messages import Pulse, Statistics, SupervisorMessage
 from taut.supervisor.view import Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class SendMessage:
+class Action(Struct, frozen=True):
+    """An action of the state machine."""
+
+
+class SendMessage(Action, frozen=True):
     """Send this message to this connection."""
 
     connection: bytes
@@ -18,16 +22,14 @@ class SendMessage:
     payloads: tuple[bytes, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Action, frozen=True):
     """Keep this event."""
 
     kind: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(Action, frozen=True):
     """Keep that this worker was admitted."""
 
     rank: int
@@ -35,16 +37,14 @@ class Joined:
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class Departed:
+class Departed(Action, frozen=True):
     """Keep that this worker is gone."""
 
     rank: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class KeepStatistics:
+class KeepStatistics(Action, frozen=True):
     """Keep these statistics; ``final``: the worker's last."""
 
     rank: int
@@ -52,63 +52,43 @@ class KeepStatistics:
     final: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Save:
+class Save(Action, frozen=True):
     """Write a model (safetensors bytes), under this name, and report the result by ``Cluster.saved``."""
 
     data: bytes
     name: str = "model"
 
 
-@dataclass(frozen=True, slots=True)
-class SaveIndex:
+class SaveIndex(Action, frozen=True):
     """Write the index of an ensemble, a JSON object, and report the result by ``Cluster.saved``."""
 
     index: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class SaveCheckpoint:
+class SaveCheckpoint(Action, frozen=True):
     """Write the manifest of this checkpoint, all parts of which are on disk, and report by ``Cluster.checkpointed``."""
 
     number: int
     manifest: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class DropCheckpoint:
+class DropCheckpoint(Action, frozen=True):
     """Remove this checkpoint, which was not completed."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunFinished:
+class RunFinished(Action, frozen=True):
     """The run is over."""
 
     outcome: Outcome
 
 
-Action = (
-    SendMessage
-    | Record
-    | Joined
-    | Departed
-    | KeepStatistics
-    | Save
-    | SaveIndex
-    | SaveCheckpoint
-    | DropCheckpoint
-    | RunFinished
-)
-
-
-@dataclass(slots=True)
-class Outbox:
+class Outbox(Struct):
     """Collects actions while an event is handled."""
 
-    actions: list[Action] = field(default_factory=list)
-    told: dict[bytes, int] = field(default_factory=dict)  # by connection: messages, without pulses
+    actions: list[Action] = []
+    told: dict[bytes, int] = {}  # by connection: messages, without pulses
 
     def send(self, connection: bytes, message: SupervisorMessage, *payloads: bytes) -> None:
         if not isinstance(message, Pulse):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from taut.core.messages import Donor, Expulsion, Hello, LeaseRequest, Refusal, Roster, Welcome
 from taut.supervisor.data.leases import Leases
@@ -16,7 +16,7 @@ from taut.supervisor.metrics import rate
 from taut.supervisor.run.actions import Departed, Joined, KeepStatistics, Outbox
 from taut.supervisor.run.ending import Ending
 from taut.supervisor.run.plan import RunPlan
-from taut.supervisor.run.workers import WorkerEntry, WorkerTable, refusal
+from taut.supervisor.run.workers import WorkerEntry, WorkerTable, platform_differs, refusal
 
 SMALL = 24  # workers: up to so many, a change of the roster is sent at once
 MEMBER_NBYTES = 120  # of a roster, about
@@ -28,8 +28,7 @@ RESUME = "`taut resume` continues the run from a checkpoint with as many workers
 MOST_REFUSED = 1024  # refused processes whose reasons are kept
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessEnd:
+class ProcessEnd(Struct, frozen=True):
     """A process that ended, to be handled at ``due``."""
 
     due: float
@@ -43,20 +42,18 @@ class ProcessEnd:
         return not self.clean and not self.reason.startswith("killed by")
 
 
-@dataclass(slots=True)
-class Ledger:
+class Ledger(Struct):
     """Events of the run as a whole."""
 
     started_s: float | None = None  # when training started
     lost: int = 0  # expected workers that will not come, before the start
-    failures: list[str] = field(default_factory=list)
+    failures: list[str] = []
     script_failed: bool = False
     phase: int = 0  # announced last
     oddities: int = 0  # malformed and unexpected messages
 
 
-@dataclass(slots=True)
-class Admission:
+class Admission(Struct):
     """Admits and removes workers, and sends the roster."""
 
     plan: RunPlan
@@ -66,9 +63,9 @@ class Admission:
     ending: Ending
     outbox: Outbox
     term: int = 0  # how often the supervisor was restarted
-    held: dict[int, list[LeaseRequest]] = field(default_factory=dict)  # lease requests to be answered later, by rank
-    refused: dict[tuple[str, int], str] = field(default_factory=dict)  # (host, pid) -> why
-    awaited: set[int] = field(default_factory=set)  # workers that have not sent their state since the restart
+    held: dict[int, list[LeaseRequest]] = {}  # lease requests to be answered later, by rank
+    refused: dict[tuple[str, int], str] = {}  # (host, pid) -> why
+    awaited: set[int] = set()  # workers that have not sent their state since the restart
     memberships: LiveMemberships = field(default_factory=LiveMemberships)  # in lock-step
     claims: ElectionClaims = field(default_factory=ElectionClaims)  # of elected memberships
     withheld: bool = False  # the roster is void: the remaining workers are no majority
@@ -103,6 +100,9 @@ class Admission:
             self.outbox.record("joined", f"worker {worker.rank} (process {hello.pid} on {hello.host})")
         else:
             self._back(worker, previous)
+        differs = platform_differs(hello.platform, self.members.workers[0].hello.platform)
+        if differs:
+            self.outbox.record("platform", f"worker {worker.rank} has {differs} (in brackets: worker 0)")
         self._welcome(worker)
         self.tell_roster(besides=worker)
 
@@ -217,7 +217,6 @@ class Admission:
             self.expel(previous, "it was evicted before the supervisor was restarted", now, may_return=True)
 
     def _previous(self, hello: Hello) -> WorkerEntry | None:
-        """Return the worker that this process says it was, if possible."""
         previous = self.members.workers.get(hello.was)
         same = previous is not None and (previous.hello.host, previous.hello.pid) == (hello.host, hello.pid)
         return previous if same and previous is not None and previous.successor is None else None

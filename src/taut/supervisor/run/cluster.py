@@ -15,6 +15,7 @@ from taut.supervisor.data.leases import Leases
 from taut.supervisor.data.reserves import Reserves
 from taut.supervisor.faults.eviction import Eviction
 from taut.supervisor.faults.expulsion import ExpulsionPolicy
+from taut.supervisor.faults.follow_election import judge_claims
 from taut.supervisor.run.actions import Action, Outbox, RunFinished
 from taut.supervisor.run.admission import Admission, Ledger, ProcessEnd
 from taut.supervisor.run.ending import Ending
@@ -33,11 +34,11 @@ class Cluster:
     def __init__(self, plan: RunPlan, now: float, term: int = 0) -> None:
         self.plan, self.term = plan, term  # term: how often it was restarted
         self.recovering = False  # restarted, and some workers have not sent their state
-        self.members = WorkerTable()
+        self.members = WorkerTable(share_initial=not plan.resumed)
         self.leases = Leases()
         self.ledger = Ledger()
         self.outbox = Outbox()
-        self.ending = Ending(self.members, self.outbox, plan.finish, plan.agrees)
+        self.ending = Ending(self.members, self.outbox, plan.finish, plan.agrees, plan.resync)
         self.admission = Admission(plan, self.members, self.leases, self.ledger, self.ending, self.outbox, term)
         self.lease_server = LeaseServer(self.admission, Reserves(self.leases, term))
         self.expulsion = ExpulsionPolicy(self.admission)
@@ -130,7 +131,7 @@ class Cluster:
         over = self.eviction.judge(now) if self.outcome is None else None
         if over is not None:
             self._fail(over, now)
-        self.handlers.elections(now)
+        judge_claims(self.admission, self.expulsion, now)
         self.lease_server.balance(now)
         return self._advance(now)
 
@@ -195,7 +196,6 @@ class Cluster:
         return "waiting" if self.ledger.started_s is None else "training"
 
     def _advance(self, now: float) -> list[Action]:
-        """Do all that follows from the last event."""
         if self.recovering:
             self._recover()
         self.lease_server.sharers = len(self.members.with_state())

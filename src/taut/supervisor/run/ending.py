@@ -4,20 +4,19 @@ docs/finish.md tells how the model is chosen."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from taut.core.messages import Digest, Drain, Finish, Saved, Upload
+from msgspec import Struct
+
+from taut.core.messages import Digest, Drain, Finish, Saved, Upload, UploadSeen
 from taut.errors import MalformedMessage
 from taut.supervisor.run import verdict as verdicts
 from taut.supervisor.run.actions import KeepStatistics, Outbox, Save, SaveIndex
-from taut.supervisor.run.replica_distance import relative
 from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 from taut.supervisor.view import ValidationScores
 
 
-@dataclass(slots=True)
-class Ending:
+class Ending(Struct):
     """The end's state. Nothing happens before `begin`. Then every live worker owes a Digest; when all are here, the
     verdict is given, one worker writes the model (of an ensemble all do, in turn), and ``over`` is set: (path, error),
     one of them empty. ``policy``: average, best, any or ensemble; ``agrees``: the strategy leaves equal replicas."""
@@ -26,21 +25,23 @@ class Ending:
     outbox: Outbox
     policy: str = "any"
     agrees: bool = True
+    resync: int = 0
+    averages: bool = False  # replicas that must be equal have drifted apart by rounding
     reason: str | None = None  # of the drain; None: the run is not drained
-    digests: dict[int, Digest] = field(default_factory=dict)
-    buffers: dict[int, bytes] = field(default_factory=dict)
+    digests: dict[int, Digest] = {}
+    buffers: dict[int, bytes] = {}
     averaged: bytes = b""
     verdict: verdicts.Verdict | None = None
     judged_s: float | None = None  # when the verdict was given
-    order: list[int] = field(default_factory=list)  # in which workers are asked to write
+    order: list[int] = []  # in which workers are asked to write
     writer: WorkerEntry | None = None
-    tried: list[int] = field(default_factory=list)
+    tried: list[int] = []
     upload: verdicts.ModelUpload | None = None
     asked_again: bool = False  # part of the upload was lost: it begins anew
     saving: bool = False  # the file is complete and being written
     chosen_score: float | None = None
     consensus: float | None = None  # of the replicas as they were trained; None before the verdict
-    kept: dict[int, tuple[Path, float | None]] = field(default_factory=dict)  # of an ensemble: files and scores
+    kept: dict[int, tuple[Path, float | None]] = {}  # of an ensemble: files and scores
     over: tuple[str, str] | None = None
 
     @property
@@ -51,7 +52,7 @@ class Ending:
         """Return the relative consensus distance of the live replicas; from the verdict on, that before averaging."""
         if self.consensus is not None:
             return self.consensus
-        return relative(worker.sketch for worker in self.members.live())
+        return verdicts.relative(worker.sketch for worker in self.members.live())
 
     def begin(self, reason: str) -> None:
         """Tell all workers with the state to drain; others are told when they get it."""
@@ -59,19 +60,18 @@ class Ending:
             return
         self.reason = reason
         self.outbox.record("drain", reason)
+        self.decide()
         for worker in self.members.with_state():
             self.tell(worker)
+
+    def decide(self) -> None:
+        """Decide whether replicas that must be equal take their mean: processors round differently."""
+        self.averages = bool(self.resync) and len(self.members.roundings()) > 1
 
     def tell(self, worker: WorkerEntry) -> None:
         if self.reason is not None and not worker.drain_told:
             worker.drain_told = True
-            self.outbox.send(worker.connection, Drain(self.reason))
-
-    def said(self, worker: WorkerEntry, message: Digest | Upload, payloads: Sequence[bytes], now: float) -> bool:
-        """Handle a worker's digest or upload. Return False if it was not expected, or is malformed."""
-        if isinstance(message, Digest):
-            return self.take_digest(worker, message, payloads)
-        return self.take_upload(worker, message, payloads, now)
+            self.outbox.send(worker.connection, Drain(self.reason, self.averages))
 
     def remind(self, worker: WorkerEntry) -> None:
         """Repeat what this worker was told after the verdict; restart the upload of the writer."""
@@ -110,6 +110,10 @@ class Ending:
         self._average_buffers()
         for note in self.verdict.notes:
             self.outbox.record("verdict", note)
+        if self.averages:
+            self.outbox.record(
+                "verdict", f"processors round differently: the mean was taken of {self.consensus:.2g} apart"
+            )
         if self.verdict.identical:
             said = f"{len(ranks)} replicas are identical" if len(ranks) > 1 else "there is one replica"
             self.outbox.record("verdict", f"{said} ({self.verdict.digest[:12]})")
@@ -129,7 +133,6 @@ class Ending:
         self.buffers.clear()
 
     def _choose(self) -> None:
-        """Choose the order in which workers are asked to write the model."""
         scores = {rank: digest.score for rank, digest in sorted(self.digests.items())}
         lower = any(digest.lower_is_better for digest in self.digests.values())
         self.order = sorted(scores)
@@ -164,6 +167,8 @@ class Ending:
             self.outbox.record("upload", f"worker {worker.rank}: {error}")
             self.lost(worker, now)
             return True
+        seen = chunk.total if data is not None else len(self.upload.data)
+        self.outbox.send(worker.connection, UploadSeen(seen))
         if data is not None:
             self.upload, self.saving, self.chosen_score = None, True, chunk.score
             if chunk.note:
@@ -192,11 +197,6 @@ class Ending:
         self.writer.state, self.saving, self.chosen_score = "finished", False, None
         self._ask([], now)
 
-    def _index(self) -> None:
-        """Write the index of the ensemble, all models of which are on disk."""
-        models = [{"rank": rank, "file": path.name, "score": score} for rank, (path, score) in self.kept.items()]
-        self.outbox.add(SaveIndex({"finish": "ensemble", "models": models}))
-
     def lost(self, worker: WorkerEntry, now: float) -> None:
         """Ask another writer if this worker, which is gone, was to write the model."""
         if worker is not self.writer or self.saving or self.over is not None:
@@ -210,7 +210,8 @@ class Ending:
         able = [self.members.workers[rank] for rank in self.order if rank not in self.tried]
         self.writer = next((one for one in able if one.live and not one.ended), None)
         if self.writer is None and self.kept:
-            self._index()
+            models = [{"rank": rank, "file": path.name, "score": score} for rank, (path, score) in self.kept.items()]
+            self.outbox.add(SaveIndex({"finish": "ensemble", "models": models}))
             return
         if self.writer is None:
             self.over = ("", "no worker was left to write the model")

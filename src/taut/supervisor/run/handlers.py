@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from taut.core import messages as msg
 from taut.supervisor.checkpoints.schedule import Checkpointing
@@ -18,8 +19,7 @@ from taut.supervisor.run.lifecycle import Lifecycle
 from taut.supervisor.run.workers import WorkerEntry
 
 
-@dataclass(slots=True)
-class MessageHandlers:
+class MessageHandlers(Struct):
     """Passes each message to the part of the supervisor that handles it."""
 
     admission: Admission
@@ -66,14 +66,20 @@ class MessageHandlers:
             case msg.Failed(reason, unfit):
                 leave = self.admission.unfit if unfit else self.admission.failed
                 leave(worker, reason or "failed without a reason", now)
-            case msg.CheckpointBegun() | msg.CheckpointDone():
-                if not self.checkpointing.said(worker, message):
-                    self.expulsion.odd(f"{type(message).__name__} {message.number} from worker {worker.rank}")
-            case msg.Digest() | msg.Upload():
-                if not self.admission.ending.said(worker, message, payloads, now):
-                    self.expulsion.odd(f"{type(message).__name__} from worker {worker.rank}, which is {worker.state}")
+            case msg.CheckpointBegun():
+                self._expect(self.checkpointing.begun(worker, message), worker, message)
+            case msg.CheckpointDone():
+                self._expect(self.checkpointing.done(worker, message), worker, message)
+            case msg.Digest():
+                self._expect(self.admission.ending.take_digest(worker, message, payloads), worker, message)
+            case msg.Upload():
+                self._expect(self.admission.ending.take_upload(worker, message, payloads, now), worker, message)
             case _:
                 pass  # Ready in an earlier phase, Ready or Done twice, or after the drain began: harmless
+
+    def _expect(self, expected: bool, worker: WorkerEntry, message: msg.WorkerMessage) -> None:
+        if not expected:
+            self.expulsion.odd(f"{type(message).__name__} from worker {worker.rank}, which is {worker.state}")
 
     def _beat(self, worker: WorkerEntry, message: msg.Heartbeat, now: float) -> None:
         admission = self.admission
@@ -91,16 +97,12 @@ class MessageHandlers:
             if not hear(admission, worker, message, now):
                 self.expulsion.refused(worker, "an impossible election", now)
             if message.elected is not None:  # else the next tick does it
-                self.elections(now)
+                judge_claims(admission, self.expulsion, now)
         admission.memberships.agreed(message.agreed)
         if message.calm:
             worker.calm_s = now
         told = admission.outbox.told.get(worker.connection, 0)
         admission.outbox.send(worker.connection, msg.Pulse(admission.term, told, worker.lost, admission.leases.issued))
-
-    def elections(self, now: float) -> None:
-        """Follow elections of workers, as soon as it is clear that they took place."""
-        judge_claims(self.admission, self.expulsion, now)
 
     def _returned(self, worker: WorkerEntry, message: msg.Returned, now: float) -> None:
         """Reconcile with a worker's state, after a restart or a broken connection, and repeat what it may have missed."""
@@ -122,20 +124,16 @@ class MessageHandlers:
         self.lease_server.returned(worker, now)
         worker.phase = max(worker.phase, message.phase, message.reached)
         if worker.state != "joining" or message.phase >= worker.first_phase:  # else it must begin anew
-            self._stands(worker, message)
+            if message.state in ("ready", "training") and worker.state == "joining":
+                self._ready(worker)
+            elif message.state in ("done", "drained") and worker.state in ("joining", "ready", "training"):
+                self._done(worker, [lease.lease for lease in message.holds])
         self._remind(worker)
         if worker.donor is not None and worker.state == "joining":
             self.admission.outbox.send(worker.connection, msg.Donor(worker.donor))
         self.admission.ending.remind(worker)
 
-    def _stands(self, worker: WorkerEntry, message: msg.Returned) -> None:
-        if message.state in ("ready", "training") and worker.state == "joining":
-            self._ready(worker)
-        elif message.state in ("done", "drained") and worker.state in ("joining", "ready", "training"):
-            self._done(worker, [lease.lease for lease in message.holds])
-
     def _ready(self, worker: WorkerEntry) -> None:
-        """Note that the worker has the run's state."""
         worker.state = "ready"
         self.admission.ready()
         self.lifecycle.begin(worker)
@@ -161,4 +159,4 @@ class MessageHandlers:
         if worker.leave is not None:
             admission.outbox.send(to, msg.Leave(worker.leave))
         if worker.drain_told and admission.ending.reason is not None:
-            admission.outbox.send(to, msg.Drain(admission.ending.reason))
+            admission.outbox.send(to, msg.Drain(admission.ending.reason, admission.ending.averages))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
+
+from taut.core.drift import DRIFT
 from taut.core.messages import NextPhase, Start
 from taut.supervisor.run.admission import Admission
 from taut.supervisor.run.verdict import why_differ
@@ -15,8 +17,7 @@ NOBODY_LEFT = "no worker is left"
 IDLE_S = 60.0  # a worker that has not begun to train by then, while all others failed, never will
 
 
-@dataclass(slots=True)
-class Lifecycle:
+class Lifecycle(Struct):
     """Decides on the start and the phases. ``admission`` knows the workers and the run so far."""
 
     admission: Admission
@@ -48,6 +49,8 @@ class Lifecycle:
         admission, plan, ready = self.admission, self.admission.plan, self.admission.members.with_state()
         if admission.ledger.started_s is not None or admission.ending.begun or len(ready) < self.needed:
             return
+        if admission.members.founding():
+            return  # its state is the initial one, and would be too old after the start
         admission.ledger.started_s = now
         admission.outbox.record("start", f"training starts with {len(ready)} of {plan.workers} workers")
         if plan.finish == "any" and not plan.agrees:
@@ -62,12 +65,25 @@ class Lifecycle:
         admission, able = self.admission, self.admission.members.with_state()
         busy = [worker for worker in able if worker.state in ("ready", "training")]
         reached = min((worker.phase for worker in busy), default=0)
+        last = admission.plan.phases - 1
+        if reached > last and not self._resyncs():
+            reached = last
         if admission.ending.begun or reached <= admission.ledger.phase:
             return
         admission.move_on(reached)
-        admission.outbox.record("phase", f"phase {reached} begins: all workers have made the steps of those before")
+        if reached <= last:
+            admission.outbox.record("phase", f"phase {reached} begins: all workers have made the steps of those before")
+        elif reached == last + 1:
+            steps, found = admission.plan.resync, ", ".join(admission.members.roundings())
+            admission.outbox.record("resync", f"processors round differently ({found}): mean taken every {steps} steps")
         for worker in able:
             admission.outbox.send(worker.connection, NextPhase(reached, admission.members.version))
+
+    def _resyncs(self) -> bool:
+        """Return whether the last phase begins again, since processors round differently. After an election it does not:
+        the elected members know nothing of phases, and the mean at the end is enough."""
+        admission = self.admission
+        return bool(admission.plan.resync and len(admission.members.roundings()) > 1 and not admission.members.view)
 
     def deserted(self, now: float) -> str | None:
         """Return the reason if no worker is left, or to come, that could end the run; else None."""
@@ -109,6 +125,9 @@ def outcome_of(admission: Admission, path: str, error: str, began_s: float, now:
     if verdict is not None and verdict.exact and not verdict.identical:
         refused = {worker.rank: worker.refused for worker in admission.members.workers.values()}
         error = error or why_differ(ending.digests, refused)
+    if ending.averages and ending.distance() > DRIFT:
+        far = f"the replicas are {ending.distance():.2g} of their norm apart, which rounding does not explain"
+        error = error or f"{far} (expected at most {DRIFT:g}): a bug in taut"
     if error == NOBODY_LEFT and ledger.failures:
         error = f"{error} ({'; '.join(grouped(ledger.failures))})"
     return Outcome(

@@ -29,12 +29,15 @@ class RunPlan:
     checkpoint_every: Interval | None = None
     topology: str = "complete"  # by name
     majority: bool = False  # in lock-step: of two halves that cannot hear each other, at most one goes on
+    phases: int = 1  # strategies, one after the other
+    resumed: bool = False  # it continues from a checkpoint
+    resync: int = 0  # steps between agreements on the state, where processors round differently
     patience_s: float = float(PATIENCE_S)  # for workers that the run cannot go on without
 
     @classmethod
     def of(cls, chosen: Combination, **more: Any) -> RunPlan:
         """Return the plan of a run with this strategy, topology and finish."""
-        names = ("finish", "agrees", "streams", "admits_late", "topology", "majority")
+        names = ("finish", "agrees", "streams", "admits_late", "topology", "majority", "phases", "resync")
         return cls(**{name: getattr(chosen, name) for name in names}, **more)
 
     @property

@@ -1,25 +1,24 @@
-"""The verdict on the replicas, the average of their buffers, and the upload of the final model. Pure."""
+"""The verdict on the replicas, their distance, the average of their buffers, and the upload of the final model. Pure."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
 
 from taut.core.messages import Digest, TensorSpec, Upload
 from taut.errors import MalformedMessage
-from taut.supervisor.run.replica_distance import relative
 
 MOST_BLAMED = 8
 _SIZES = {"float": 4, "double": 8, "half": 2, "long": 8, "bool": 1}  # types without a number of bits in their names
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The result of comparing digests. Without ``exact`` from all, ``identical`` is False and means nothing."""
 
     identical: bool
@@ -109,6 +108,53 @@ def spread(digests: Mapping[int, Digest]) -> float:
     return relative(digest.sketch for digest in digests.values())
 
 
+def relative(sketches: Iterable[Sequence[float]]) -> float:
+    """Return the ``consensus`` distance relative to the norm of the mean: 0.01 is one percent of the weights.
+
+    >>> relative([[3.0, 4.0], [3.0, 6.0]])
+    0.17149858514250882
+    """
+    rows = _table(sketches)
+    norm = float(np.linalg.norm(rows.mean(axis=0))) if len(rows) else 0.0
+    distance = _distance(rows)
+    return distance / norm if norm > 0.0 and math.isfinite(norm) else distance
+
+
+def consensus(sketches: Iterable[Sequence[float]]) -> float:
+    """Return the root mean square distance of the replicas from their mean, sqrt(mean_i |s_i - mean|^2).
+
+    The sketch is linear and keeps norms on average, so the distance of sketches estimates the distance of weights.
+    Sketches of an uncommon length, empty ones and ones that are not finite are left out; fewer than two give 0.
+
+    >>> consensus([[0.0, 0.0], [2.0, 0.0]])
+    1.0
+    >>> consensus([[1.0, 2.0]])
+    0.0
+    """
+    return _distance(_table(sketches))
+
+
+def _distance(table: npt.NDArray[np.float64]) -> float:
+    if len(table) < 2:
+        return 0.0
+    # in units of the largest deviation, since squares of very large weights overflow
+    away = table - table.mean(axis=0)
+    scale = float(np.abs(away).max())
+    if scale == 0.0 or not np.isfinite(scale):
+        return scale
+    return scale * float(np.sqrt(np.mean(np.sum((away / scale) ** 2, axis=1))))
+
+
+def _table(sketches: Iterable[Sequence[float]]) -> npt.NDArray[np.float64]:
+    rows = [sketch for sketch in sketches if len(sketch) > 0]
+    if not rows:
+        return np.empty((0, 0))
+    common = Counter(len(row) for row in rows).most_common(1)[0][0]
+    table = np.array([row for row in rows if len(row) == common], dtype=np.float64)
+    usable: npt.NDArray[np.float64] = table[np.isfinite(table).all(axis=1)]
+    return usable
+
+
 def average_buffers(parts: Mapping[int, tuple[int, bytes]]) -> tuple[bytes, tuple[int, ...]]:
     """Return the mean of the workers' float32 buffers, weighted by samples: sum_i n_i x_i / sum_i n_i, in float64, in
     rank order.
@@ -145,10 +191,7 @@ def upload_limit_nbytes(model: Sequence[TensorSpec]) -> int:
     under each of their names), and a header with room for names and metadata."""
     tensors, header = 0, 1 << 16
     for spec in model:
-        count = 1
-        for size in spec.shape:
-            count *= size
-        tensors += count * _item_nbytes(spec.dtype)
+        tensors += math.prod(spec.shape) * _item_nbytes(spec.dtype)
         header += 512 + 8 * len(spec.name.encode())
     return 2 * tensors + header
 
@@ -161,13 +204,12 @@ def _item_nbytes(dtype: str) -> int:
     return max(1, int(bits[0][:4]) // 8) if bits else _SIZES.get(name, 16)
 
 
-@dataclass(slots=True)
-class ModelUpload:
+class ModelUpload(Struct):
     """Joins the writer's chunks, which come in order, without gaps, and never exceed the limit."""
 
     limit_nbytes: int
     total: int | None = None
-    data: bytearray = field(default_factory=bytearray)
+    data: bytearray = bytearray()
 
     def add(self, chunk: Upload, payloads: Sequence[bytes]) -> bytes | None:
         """Add a chunk; return the whole file once it is complete, else None. Raise MalformedMessage for a chunk that

@@ -6,12 +6,12 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from taut.core.failure_detector import Detector
-from taut.core.messages import PROTOCOL_VERSION, Gone, Hello, Member, Roster, Statistics, TensorSpec
+from taut.core.messages import PROTOCOL_VERSION, Gone, Hello, Member, Platform, Roster, Statistics, TensorSpec
 from taut.supervisor.view import WorkerRow, WorkerState
 
 
@@ -23,8 +23,7 @@ def name_hash(connection: bytes) -> bytes:
 FOUNDER = -1  # as a donor: the worker's own initial state is the run's
 
 
-@dataclass(slots=True)
-class WorkerEntry:
+class WorkerEntry(Struct):
     """One admitted worker. It stays in the table when it is gone: ranks are never used twice."""
 
     rank: int
@@ -33,6 +32,7 @@ class WorkerEntry:
     detector: Detector
     state: WorkerState = "joining"
     donor: int | None = None  # that it was told; None: not told yet
+    initial: str = ""  # hash of the initial state that its own comes from; empty: unknown
     statistics: Statistics = field(default_factory=Statistics)
     sketch: Sequence[float] = ()
     phase: int = 0  # it has made the steps of all phases before this one
@@ -99,22 +99,40 @@ def refusal(hello: Hello, model: Sequence[TensorSpec] | None) -> str | None:
     return None
 
 
+def platform_differs(mine: Platform, first: Platform) -> str:
+    """Return how a worker's platform differs from that of the run's first worker, in words; else an empty text.
+
+    >>> platform_differs(Platform(python="3.12.1", torch="2.13.0"), Platform(python="3.11.7", torch="2.9.1"))
+    'Python 3.12.1 (3.11.7), torch 2.13.0 (2.9.1)'
+    >>> platform_differs(Platform(python="3.11.9", system="Linux"), Platform(python="3.11.7", system="Linux"))
+    ''
+    """
+    minor = [".".join(each.python.split(".")[:2]) for each in (mine, first)]
+    pairs = [
+        ("taut", mine.taut, first.taut),
+        ("Python", *((mine.python, first.python) if minor[0] != minor[1] else ("", ""))),
+        ("torch", mine.torch, first.torch),
+        ("system", mine.system, first.system),
+    ]
+    return ", ".join(f"{name} {here} ({there})" for name, here, there in pairs if here != there)
+
+
 def _describe(spec: TensorSpec) -> str:
     shape = "x".join(str(size) for size in spec.shape) or "scalar"
     layout = f" in memory order {spec.layout}" if spec.layout else ""
     return f"{spec.part} tensor {spec.name!r} of shape {shape} and type {spec.dtype}{layout}"
 
 
-@dataclass(slots=True)
-class WorkerTable:
+class WorkerTable(Struct):
     """All workers. ``model`` is the first admitted worker's."""
 
-    workers: dict[int, WorkerEntry] = field(default_factory=dict)
-    by_connection: dict[bytes, int] = field(default_factory=dict)
-    by_hash: dict[bytes, int] = field(default_factory=dict)  # of connections before the supervisor's restart
+    workers: dict[int, WorkerEntry] = {}
+    by_connection: dict[bytes, int] = {}
+    by_hash: dict[bytes, int] = {}  # of connections before the supervisor's restart
     model: Sequence[TensorSpec] | None = None
     version: int = 0
     view: int = 0  # number of the last election
+    share_initial: bool = True  # equal initial states need not be sent; of a resumed run they are not the run's
 
     def admit(self, connection: bytes, hello: Hello, now: float, phase: int = 0) -> WorkerEntry:
         """Give the next rank; ``phase``: the run's. All have the same model, which is kept once."""
@@ -131,6 +149,10 @@ class WorkerTable:
         worker.state, worker.reason = "gone", reason
         self.version += 1
 
+    def roundings(self) -> list[str]:
+        """Return the different ways in which the processors of all workers so far round."""
+        return sorted({worker.hello.platform.rounding for worker in self.workers.values() if worker.state != "joining"})
+
     def move_on(self, phase: int) -> bool:
         """Let workers without a state begin in ``phase``, which the run goes on to. Return whether there are any."""
         joiners = [worker for worker in self.workers.values() if worker.state == "joining"]
@@ -141,17 +163,12 @@ class WorkerTable:
 
     def find(self, connection: bytes) -> WorkerEntry | None:
         rank = self.by_connection.get(connection)
-        if rank is None and self.by_hash:
-            rank = self._know_again(connection)
+        if rank is None and self.by_hash:  # it may speak for the first time since the supervisor's restart
+            rank = self.by_hash.pop(name_hash(connection), None)
+            if rank is not None:
+                self.by_connection[connection] = rank
+                self.workers[rank].connection = connection
         return None if rank is None else self.workers[rank]
-
-    def _know_again(self, connection: bytes) -> int | None:
-        """Return the rank of a worker that speaks for the first time since the supervisor's restart."""
-        rank = self.by_hash.pop(name_hash(connection), None)
-        if rank is not None:
-            self.by_connection[connection] = rank
-            self.workers[rank].connection = connection
-        return rank
 
     def find_pid(self, pid: int, host: str) -> WorkerEntry | None:
         """Return the worker of this process. Process numbers repeat between hosts, so one on ``host`` is preferred,
@@ -198,7 +215,8 @@ class WorkerTable:
         workers that may have died together with the supervisor, chosen only if there is no other.
 
         The worker with the fewest joiners is chosen, of equals the lowest rank. While no worker has the state and nothing
-        was trained, the lowest-ranked joiner is the founder and the others wait for it. Call it after every change.
+        was trained, the lowest-ranked joiner is the founder and the others wait for it; but those whose initial state is
+        the founder's, by its hash, need no donor: they are founders, too. Call it after every change.
         """
         joiners = [worker for worker in self.workers.values() if worker.state == "joining"]
         givers = {worker.rank for worker in self.with_state()}
@@ -206,17 +224,35 @@ class WorkerTable:
             for worker in joiners:
                 if worker.donor != FOUNDER:
                     worker.donor = None
-            if trained or not joiners or any(worker.donor == FOUNDER for worker in joiners):
+            if trained or not joiners:
                 return []
-            joiners[0].donor = FOUNDER
-            return [joiners[0]]
+            first = [] if any(worker.donor == FOUNDER for worker in joiners) else [self._founder(joiners[0])]
+            return first + self._founders(joiners)
+        founders = [] if trained else self._founders(joiners)
+        same = set() if trained else {self.workers[rank].initial for rank in givers} - {""}
         load = Counter(worker.donor for worker in joiners if worker.donor in givers)
         able = givers - unheard or givers
         told = []
         for worker in joiners:
-            # also a founder, if another worker got the state of a donor that died meanwhile
-            if worker.donor not in givers:
+            # also a founder with another state, if another worker got the state of a donor that died meanwhile
+            if worker.donor not in givers and not (worker.donor == FOUNDER and worker.initial in same):
                 worker.donor = min(able, key=lambda rank: (load[rank], rank))
+                worker.initial = self.workers[worker.donor].initial
                 load[worker.donor] += 1
                 told.append(worker)
-        return told
+        return founders + told
+
+    def founding(self) -> bool:
+        """Return whether a worker that was told to keep its initial state has not said that it is ready."""
+        return any(worker.donor == FOUNDER and worker.state == "joining" for worker in self.workers.values())
+
+    def _founders(self, joiners: Sequence[WorkerEntry]) -> list[WorkerEntry]:
+        """Make founders of the joiners whose initial state, by its hash, is the one that others have."""
+        others = (worker for worker in self.workers.values() if worker.has_state or worker.donor == FOUNDER)
+        known = {worker.initial for worker in others if worker.live} - {""}
+        alike = self.share_initial and len(known) == 1
+        return [self._founder(one) for one in joiners if alike and one.donor is None and one.hello.initial in known]
+
+    def _founder(self, worker: WorkerEntry) -> WorkerEntry:
+        worker.donor, worker.initial = FOUNDER, worker.hello.initial
+        return worker

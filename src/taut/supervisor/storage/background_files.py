@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from taut.core.checkpoint_names import FOLDER
 from taut.errors import TautError
 from taut.supervisor.checkpoints.folder import Launch, drop, write_manifest
 from taut.supervisor.control import ThreadCalls
-from taut.supervisor.run.actions import DropCheckpoint, Save, SaveCheckpoint, SaveIndex
+from taut.supervisor.run.actions import Action, DropCheckpoint, Save, SaveCheckpoint, SaveIndex
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.storage.model_file import write_index, write_model
 
@@ -89,7 +90,8 @@ class BackgroundFiles:
             case SaveIndex(index):
                 self._write(lambda: write_index(self._run_dir, index))
             case SaveCheckpoint(number, manifest):
-                self._complete(number, manifest)
+                whole, told = {**manifest, **self._of_run}, partial(self._cluster.checkpointed, number)
+                self._completer = self._beside(lambda: write_manifest(self._checkpoints, whole, self._kept), told)
             case DropCheckpoint(number):
                 drop(self._checkpoints, number)
 
@@ -101,26 +103,22 @@ class BackgroundFiles:
         self._spare.close()
 
     def _write(self, write: Callable[[], Path]) -> None:
-        """Write beside the loop: a model imports torch, and workers must not take that for silence."""
-
-        def work() -> None:
+        def with_descriptors() -> str:
             with self._spare.used():
-                path, error = _tried(lambda: str(write()))
-            self._calls.give(lambda now: self._cluster.saved(path, error, now))
+                return str(write())
 
-        self._writer = threading.Thread(target=work, name="writer", daemon=True)
-        self._writer.start()
+        self._writer = self._beside(with_descriptors, self._cluster.saved)
 
-    def _complete(self, number: int, manifest: Mapping[str, object]) -> None:
-        """Write the manifest beside the loop: a disk may be slow."""
-        whole = {**manifest, **self._of_run}
+    def _beside(self, write: Callable[[], str], told: Callable[[str, str, float], list[Action]]) -> threading.Thread:
+        """Write beside the loop: a model imports torch, a disk may be slow, and neither must be taken for silence."""
 
         def work() -> None:
-            text, error = _tried(lambda: write_manifest(self._checkpoints, whole, self._kept))
-            self._calls.give(lambda now: self._cluster.checkpointed(number, text, error, now))
+            text, error = _tried(write)
+            self._calls.give(lambda now: told(text, error, now))
 
-        self._completer = threading.Thread(target=work, name="checkpoint", daemon=True)
-        self._completer.start()
+        thread = threading.Thread(target=work, name="writer", daemon=True)
+        thread.start()
+        return thread
 
 
 def _tried(write: Callable[[], str]) -> tuple[str, str]:

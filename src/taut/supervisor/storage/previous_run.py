@@ -35,15 +35,6 @@ class PreviousRun:
     ahead: tuple[bytes, ...] = field(default=(), repr=False)
 
 
-def port_of(address: str) -> int:
-    """Return the port of an address.
-
-    >>> port_of("tcp://127.0.0.1:4000"), port_of("tcp://[::1]:5")
-    (4000, 5)
-    """
-    return int(address.rpartition(":")[2])
-
-
 def check_own(run_dir: Path) -> None:
     """Raise ``Misuse`` unless this user may write the run's folder, as is needed to supervise it."""
     if not os.access(run_dir, os.R_OK | os.W_OK | os.X_OK) or not os.access(run_dir / FILE, os.R_OK | os.W_OK):

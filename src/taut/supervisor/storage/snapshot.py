@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from taut.core.failure_detector import Detector
-from taut.core.messages import Hello, Lease, Statistics, TensorSpec
+from taut.core.messages import Hello, Lease, Platform, Statistics, TensorSpec
 from taut.core.sample_ranges import Span
 from taut.errors import StorageFailed
 from taut.supervisor.data.lease_wal import unpack
@@ -51,10 +51,11 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, array_like=True):
     may_return: bool
     rhythm: list[int]  # intervals of its heartbeats
     first_phase: int = 0
+    platform: Platform = Platform()
 
 
 class LeaseSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    passes: dict[int, tuple[int, int, int, int, bool]]  # epoch -> length, dealt, done, end, begun
+    passes: dict[int, Pass]  # by epoch
     open: list[tuple[int, Lease]]
     returned: list[tuple[int, int, int]]
     samples_again: int
@@ -79,7 +80,7 @@ class SupervisorSnapshot(msgspec.Struct, frozen=True, array_like=True):
     phase: int
     drain: str | None
     view: int = 0
-    told: list[tuple[int, int, list[int]]] = []  # live memberships
+    told: list[AnnouncedMembership] = []  # live memberships
 
 
 def outline(cluster: Cluster) -> tuple[object, ...]:
@@ -99,7 +100,7 @@ def keep(cluster: Cluster, now: float) -> bytes:
         list(members.model) if members.model is not None else None,
         [_kept(worker) for worker in members.workers.values()],
         LeaseSnapshot(
-            {n: (each.length, each.dealt, each.done, each.end, each.begun) for n, each in leases.passes.items()},
+            leases.passes,
             list(leases.open.values()),
             list(leases.returned),
             leases.samples_again,
@@ -114,7 +115,7 @@ def keep(cluster: Cluster, now: float) -> bytes:
         ledger.phase,
         cluster.ending.reason,
         members.view,
-        [(each.first, each.last, sorted(each.members)) for each in cluster.admission.memberships.told],
+        cluster.admission.memberships.told,
     )
     return msgspec.msgpack.encode(kept)
 
@@ -134,9 +135,7 @@ def recall(
     members = cluster.members
     # Workers may know later versions than the snapshot's, and ignore rosters that are not later than those.
     members.model, members.version, members.view = kept.model, kept.roster + UNKNOWN, kept.view
-    cluster.admission.memberships.told.extend(
-        AnnouncedMembership(first, last, frozenset(ranks)) for first, last, ranks in kept.told
-    )
+    cluster.admission.memberships.told.extend(kept.told)
     for each in kept.workers:
         worker = _recalled(each, kept.model or [], now)
         members.workers[worker.rank] = worker
@@ -144,6 +143,8 @@ def recall(
     _recall_leases(cluster.leases, kept.leases, ahead)
     _recall_ledger(cluster.ledger, kept, now - away_s)
     cluster.ending.reason = kept.drain
+    if kept.drain is not None:
+        cluster.ending.decide()
     cluster.recovering = True
     cluster.admission.awaited.update(worker.rank for worker in members.live())
     return cluster
@@ -158,13 +159,14 @@ def _kept(worker: WorkerEntry) -> WorkerSnapshot:
         host=hello.host,
         pid=hello.pid,
         protocol=hello.version,
+        platform=hello.platform,
         rhythm=worker.detector.kept(),
         **{name: getattr(worker, name) for name in _SAME},
     )
 
 
 def _recalled(kept: WorkerSnapshot, model: list[TensorSpec], now: float) -> WorkerEntry:
-    hello = Hello(kept.protocol, model, kept.address, kept.public_key, kept.host, kept.pid)
+    hello = Hello(kept.protocol, model, kept.address, kept.public_key, kept.host, kept.pid, platform=kept.platform)
     same = {name: getattr(kept, name) for name in _SAME}
     worker = WorkerEntry(
         connection=b"", hello=hello, detector=Detector.restored(now, kept.rhythm), name_hash=kept.name_hash, **same
@@ -175,7 +177,7 @@ def _recalled(kept: WorkerSnapshot, model: list[TensorSpec], now: float) -> Work
 
 
 def _recall_leases(leases: Leases, kept: LeaseSnapshot, ahead: Sequence[bytes]) -> None:
-    leases.passes.update({epoch: Pass(*figures) for epoch, figures in kept.passes.items()})
+    leases.passes.update(kept.passes)
     leases.open.update({lease.lease: (rank, lease) for rank, lease in kept.open})
     leases.returned.extend(kept.returned)
     leases.reserved.update(kept.reserved)

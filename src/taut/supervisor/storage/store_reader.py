@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import socket
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from taut.core.messages import Statistics
 from taut.core.printable import Printable
 from taut.errors import Misuse
-from taut.supervisor.storage.store_writer import FIELDS, FILE, StoreWriter
+from taut.specs import did_you_mean
+from taut.supervisor.storage.store_writer import FIELDS, FILE
+from taut.supervisor.view import WorkerRow
 
-__all__ = [
-    "EventRecord",
-    "RunSummary",
-    "StatisticRecord",
-    "StoreWriter",
-    "StoredRun",
-    "WorkerRecord",
-    "list_runs",
-    "load_run",
-]
-
+ROW = f"rowid as row, time, rank, {', '.join(FIELDS)}"  # of a statistic
 StoredState = Literal["running", "interrupted", "finished", "failed", "unreadable"]
 
 
@@ -40,8 +33,7 @@ class DamagedRun(Misuse):
         super().__init__(f"run {path.name!r}", "a readable run", f"{path / FILE} is damaged: {why}")
 
 
-@dataclass(frozen=True, slots=True)
-class RunSummary:
+class RunSummary(Struct, frozen=True):
     """One line of ``taut runs``. ``interrupted``: its supervisor ended without an outcome."""
 
     name: str
@@ -72,8 +64,7 @@ class WorkerRecord(Printable):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StatisticRecord:
+class StatisticRecord(Struct, frozen=True):
     """A worker's statistics at ``time``."""
 
     time: float
@@ -90,9 +81,9 @@ class EventRecord(Printable):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRun:
-    """A whole run. ``outcome`` is ``taut.supervisor.view.Outcome`` as a JSON object, None before the end."""
+class StoredRun(Struct, frozen=True):
+    """A run. ``outcome`` is ``taut.supervisor.view.Outcome`` as a JSON object, None before the end; ``event_rows``: the
+    row number of each event."""
 
     summary: RunSummary
     settings: dict[str, Any]
@@ -101,10 +92,22 @@ class StoredRun:
     workers: tuple[WorkerRecord, ...]
     statistics: tuple[StatisticRecord, ...]
     events: tuple[EventRecord, ...]
+    event_rows: tuple[int, ...] = ()
 
     def latest(self) -> dict[int, Statistics]:
         """Return the last statistics of each worker."""
         return {record.rank: record.statistics for record in self.statistics}
+
+    def rows(self, latest: Mapping[int, Statistics]) -> list[WorkerRow]:
+        """Return the workers as displays have them, with these statistics."""
+        ended = (self.outcome or {}).get("workers") or {}
+        rows = []
+        for each in self.workers:
+            last = ended.get(str(each.rank), {})
+            state = last.get("state", "gone" if each.gone is not None else "training")
+            statistics, refused = latest.get(each.rank, Statistics()), int(last.get("refused") or 0)
+            rows.append(WorkerRow(each.rank, each.host, each.pid, state, statistics, 0.0, each.reason, refused))
+        return rows
 
 
 def list_runs(runs_dir: Path) -> list[RunSummary]:
@@ -118,13 +121,13 @@ def load_run(runs_dir: Path, name: str) -> StoredRun:
     names = [path.parent.name for path in Path(runs_dir).glob(f"*/{FILE}")]
     fitting = [name] if name in names else [one for one in names if name and one.endswith(f"-{name}")]
     if len(fitting) != 1:
-        near = fitting or difflib.get_close_matches(name, names, n=3, cutoff=0.4)
-        remedy = f"did you mean {' or '.join(sorted(near))}?" if near else "`taut runs` lists them"
-        raise Misuse(f"run {name!r}", f"one of the {len(names)} runs in {runs_dir}", remedy)
+        words = [*names, *(one.split("-", 2)[-1] for one in names)]  # these are without the date
+        near = f"did you mean {' or '.join(sorted(fitting))}?" if fitting else did_you_mean(name, words)
+        raise Misuse(f"run {name!r}", f"one of the {len(names)} runs in {runs_dir}", near or "see `taut runs`")
     path = Path(runs_dir) / fitting[0]
     try:
         with opened(path) as database:
-            return _record(path, database)
+            return read_run(path, database, database.execute(f"select {ROW} from statistic order by time, rowid"))
     except (sqlite3.Error, ValueError) as error:
         raise DamagedRun(path, error) from error
 
@@ -197,25 +200,28 @@ def summarised(path: Path, database: sqlite3.Connection) -> RunSummary:
     )
 
 
-def _record(path: Path, database: sqlite3.Connection) -> StoredRun:
+def read_run(
+    path: Path, database: sqlite3.Connection, measured: Iterable[tuple[Any, ...]], after_event: int = 0
+) -> StoredRun:
+    """Return the run, with the statistics in the rows ``measured`` (columns ``ROW``) and the events after this row."""
     summary = summarised(path, database)  # first: it raises if nothing is recorded yet
     settings, versions, outcome = database.execute("select settings, versions, outcome from run").fetchone()
-    columns = ", ".join(FIELDS)
-    measured = database.execute(f"select time, rank, {columns} from statistic order by time, rowid")
     workers = database.execute("select rank, host, pid, joined, gone, reason from worker order by rank")
-    events = database.execute("select time, kind, text from event order by rowid")
+    later = "select rowid, time, kind, text from event where rowid > ? order by rowid"
+    events = database.execute(later, (after_event,)).fetchall()
     return StoredRun(
         summary=summary,
         settings=json.loads(settings),
         versions=json.loads(versions),
         outcome=json.loads(outcome) if outcome else None,
         workers=tuple(WorkerRecord(*row) for row in workers),
-        statistics=tuple(StatisticRecord(row[0], row[1], statistics_of(row[2:])) for row in measured),
-        events=tuple(EventRecord(*row) for row in events),
+        statistics=tuple(StatisticRecord(row[1], row[2], statistics_of(row[3:])) for row in measured),
+        events=tuple(EventRecord(*row[1:]) for row in events),
+        event_rows=tuple(row[0] for row in events),
     )
 
 
-def statistics_of(values: tuple[Any, ...]) -> Statistics:
+def statistics_of(values: Iterable[Any]) -> Statistics:
     """Return statistics from a row. Null, which also stands for "not finite", becomes the field's default."""
     return Statistics(**{name: value for name, value in zip(FIELDS, values, strict=True) if value is not None})
 

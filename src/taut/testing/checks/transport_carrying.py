@@ -15,16 +15,23 @@ DEADLINE_S = 20.0  # for what takes milliseconds on an idle machine
 
 
 @contextmanager
+def ends(network: Network, count: int) -> Iterator[list[tuple[Transport, Member]]]:
+    """Yield the transports of the first ranks, each with the record by which others know it; close them at the end."""
+    made = [network(rank) for rank in range(count)]
+    try:
+        yield made
+    finally:
+        for transport, _ in made:
+            transport.close()
+
+
+@contextmanager
 def pair(network: Network) -> Iterator[tuple[Transport, Transport]]:
     """Yield the transports of ranks 0 and 1, admitted to each other."""
-    (a, a_member), (b, b_member) = network(0), network(1)
-    try:
+    with ends(network, 2) as ((a, a_member), (b, b_member)):
         a.admit(b_member)
         b.admit(a_member)
         yield a, b
-    finally:
-        a.close()
-        b.close()
 
 
 def check_waits(transport: Transport) -> None:

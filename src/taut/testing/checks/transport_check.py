@@ -16,7 +16,17 @@ import threading
 import time
 from collections.abc import Callable
 
-from taut.testing.checks.transport_carrying import DEADLINE_S, Arrival, Network, carry, check_waits, pair, send, until
+from taut.testing.checks.transport_carrying import (
+    DEADLINE_S,
+    Arrival,
+    Network,
+    carry,
+    check_waits,
+    ends,
+    pair,
+    send,
+    until,
+)
 
 __all__ = ["CHECKS", "Network", "check_transport"]
 
@@ -47,8 +57,7 @@ def check_order_and_no_loss(network: Network) -> None:
 
 def check_links_keep_their_own_order(network: Network) -> None:
     """Check that messages of several senders mix, but each sender's stay in order and are not taken for another's."""
-    (a, am), (b, bm), (c, cm) = network(0), network(1), network(2)
-    try:
+    with ends(network, 3) as ((a, am), (b, bm), (c, cm)):
         for left, right, left_member, right_member in ((a, c, am, cm), (b, c, bm, cm)):
             left.admit(right_member)
             right.admit(left_member)
@@ -60,9 +69,6 @@ def check_links_keep_their_own_order(network: Network) -> None:
         for rank in (0, 1):
             ours = [frames[0] for sender, frames in arrived if sender == rank]
             assert ours == [b"%d of %d" % (i, rank) for i in range(100)]
-    finally:
-        for transport in (a, b, c):
-            transport.close()
 
 
 def check_frames_keep_their_shape(network: Network) -> None:
@@ -99,8 +105,7 @@ def check_unknown_receiver(network: Network) -> None:
 def check_forget_stops_delivery(network: Network) -> None:
     """Check that after ``forget`` nothing more of that peer is delivered or sent to it; being admitted again restores
     it."""
-    (a, am), (b, bm), (c, cm) = network(0), network(1), network(2)
-    try:
+    with ends(network, 3) as ((a, am), (b, bm), (c, cm)):
         for transport, member in ((a, bm), (c, bm), (b, am), (b, cm)):
             transport.admit(member)
         assert len(carry(a, 1, b, [[b"first"]])) == 1
@@ -113,15 +118,11 @@ def check_forget_stops_delivery(network: Network) -> None:
         b.admit(am)
         frames = [frames[0] for _, frames in carry(a, 1, b, [[b"again"]], last=b"again")]
         assert frames[-1] == b"again"
-    finally:
-        for transport in (a, b, c):
-            transport.close()
 
 
 def check_admit_twice(network: Network) -> None:
     """Check that admitting a member again, as it is, neither loses nor repeats anything."""
-    (a, am), (b, bm) = network(0), network(1)
-    try:
+    with ends(network, 2) as ((a, am), (b, bm)):
         for _ in range(2):
             a.admit(bm)
             b.admit(am)
@@ -129,24 +130,17 @@ def check_admit_twice(network: Network) -> None:
         a.admit(bm)
         arrived = carry(a, 1, b, [[b"two"]], last=b"two")
         assert [frames for _, frames in arrived] == [[b"one"], [b"two"]]
-    finally:
-        a.close()
-        b.close()
 
 
 def check_stranger_waits(network: Network) -> None:
     """Check that a message to a peer that has not admitted the sender yet is either refused, or arrives when it has."""
-    (a, am), (b, bm) = network(0), network(1)
-    try:
+    with ends(network, 2) as ((a, am), (b, bm)):
         a.admit(bm)
         accepted = a.send(1, [b"early"])
         assert b.receive(0.01) == []
         b.admit(am)
         arrived = carry(a, 1, b, [[b"later"]], last=b"later")
         assert [frames for _, frames in arrived] == [[b"early"]] * accepted + [[b"later"]]
-    finally:
-        a.close()
-        b.close()
 
 
 def check_timeout(network: Network) -> None:

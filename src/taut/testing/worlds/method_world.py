@@ -16,28 +16,14 @@ import numpy as np
 
 from taut.core.events import Arrived, Ended, PeerGone, PeerJoined, Send, Tick
 from taut.errors import MalformedMessage
+from taut.strategies import api
 from taut.strategies.allreduce.round_agreement import NEW
-from taut.strategies.api import (
-    Draining,
-    Finished,
-    Heard,
-    HeldUp,
-    MemberPlace,
-    Method,
-    MethodAction,
-    MethodEvent,
-    Placed,
-    Proceed,
-    Refuse,
-    Stepped,
-    Tell,
-)
 from taut.strategies.delivery.channels import Channels, ChannelsState
 from taut.testing.worlds.method_actor import Actor, Step, Vector
 from taut.topologies.registry import parse as parse_topology
 
 
-def _with_own_codec(method: Method, workers: int) -> Callable[[int, Vector, ChannelsState], Actor]:
+def _with_own_codec(method: api.Method, workers: int) -> Callable[[int, Vector, ChannelsState], Actor]:
     """Return plain actors, unless the method compresses vectors whatever is asked for."""
     if method.streams or method.codecs[0] == "dense":
         return Actor
@@ -58,7 +44,7 @@ class MethodWorld:
 
     def __init__(
         self,
-        method: Method,
+        method: api.Method,
         vectors: Sequence[Vector],
         *,
         topology: str = "complete",
@@ -85,8 +71,8 @@ class MethodWorld:
         self.sent_nbytes = self.messages = 0
         self.refused: list[tuple[int, str]] = []  # senders of messages that were refused, and why
         self.under_way: list[tuple[int, Arrived]] = []  # lossy: any order
-        self.queues: dict[tuple[int, int], deque[Heard]] = {}  # not lossy: in order per pair
-        self.held: dict[int, list[Heard]] = {}  # for workers that are training
+        self.queues: dict[tuple[int, int], deque[api.Heard]] = {}  # not lossy: in order per pair
+        self.held: dict[int, list[api.Heard]] = {}  # for workers that are training
         self.actors: dict[int, Actor] = {}
         self.ranks = len(vectors)  # given so far: none is used twice
         self.speeds = dict(enumerate(speeds or []))
@@ -101,8 +87,8 @@ class MethodWorld:
 
     # ------------------------------------------------------------------------------------------ what happens
 
-    def place(self, rank: int) -> MemberPlace:
-        return MemberPlace(rank, tuple(sorted(self.actors)), self.shape, self.version)
+    def place(self, rank: int) -> api.MemberPlace:
+        return api.MemberPlace(rank, tuple(sorted(self.actors)), self.shape, self.version)
 
     def take_step(self, rank: int) -> None:
         """Let the worker train for one step, if it may, and tell its method; one that has ended takes an idle turn."""
@@ -115,9 +101,9 @@ class MethodWorld:
             actor.steps += 1
         actor.turns += 1
         actor.proceed = False
-        self.tell(rank, Stepped(samples, self.rate))
+        self.tell(rank, api.Stepped(samples, self.rate))
 
-    def tell(self, rank: int, event: MethodEvent) -> None:
+    def tell(self, rank: int, event: api.MethodEvent) -> None:
         self._carry_out(rank, self.method.on(self.actors[rank].method_state, event, self.now))
         if self.method.hands_over:
             self._hand_over(rank)
@@ -137,28 +123,28 @@ class MethodWorld:
                 return
             actions = method.took(actor.method_state, votes=False)
             if actor.since == NEW:
-                actor.since, actor.proceed = 0, Proceed() not in actions
+                actor.since, actor.proceed = 0, api.Proceed() not in actions
             self._carry_out(rank, actions)
 
-    def _carry_out(self, rank: int, actions: Sequence[MethodAction]) -> None:
+    def _carry_out(self, rank: int, actions: Sequence[api.MethodAction]) -> None:
         actor = self.actors[rank]
         for action in actions:
             match action:
-                case Tell(to, note, payload):
+                case api.Tell(to, note, payload):
                     self.messages += 1
                     self.sent_nbytes += len(payload)
                     if self.lossy:
                         self._network(rank, self.channels.on(actor.channels, action, self.now))
                     elif to in self.actors:
                         queue = self.queues.setdefault((rank, to), deque())
-                        queue.append(Heard(rank, note, bytes(payload)))
-                case Proceed():
+                        queue.append(api.Heard(rank, note, bytes(payload)))
+                case api.Proceed():
                     assert not actor.proceed, "Proceed without a turn"
                     actor.proceed = True
                     actor.proceeded()
-                case Finished():
+                case api.Finished():
                     actor.finished = True
-                case Refuse(sender, why):
+                case api.Refuse(sender, why):
                     self.refused.append((sender, why))
 
     def _network(self, rank: int, actions: Sequence[Any]) -> None:
@@ -167,10 +153,10 @@ class MethodWorld:
                 copies = (self.random.random() >= self.loss) + (self.random.random() < self.repeat)
                 event = Arrived(rank, action.message, [bytes(one) for one in action.payloads])
                 self.under_way += [(action.to, event)] * copies
-            elif isinstance(action, Heard):
+            elif isinstance(action, api.Heard):
                 self._hear(rank, action)
 
-    def _hear(self, rank: int, item: Heard) -> None:
+    def _hear(self, rank: int, item: api.Heard) -> None:
         actor = self.actors[rank]
         if actor.proceed and not self.method.concurrent and not actor.ended:
             # The worker is training: the runtime would hold this back until its next turn.
@@ -235,7 +221,7 @@ class MethodWorld:
         if self.hold_ups and self.method.drifts and self.random.random() < self.hold_ups:
             waiting = [rank for rank, actor in sorted(self.actors.items()) if not (actor.proceed or actor.finished)]
             if waiting:
-                self.tell(self.random.choice(waiting), HeldUp())
+                self.tell(self.random.choice(waiting), api.HeldUp())
                 return True
         able = [rank for rank in ranks if self.actors[rank].proceed]
         if able and self.random.random() < 0.5:
@@ -273,7 +259,7 @@ class MethodWorld:
             self.catch_up(rank)
             self.tell(rank, Ended())
         for rank in sorted(self.actors):
-            self.tell(rank, Draining())
+            self.tell(rank, api.Draining())
         for _ in range(limit):
             left = [rank for rank, actor in sorted(self.actors.items()) if not actor.finished]
             if not left:
@@ -295,7 +281,7 @@ class MethodWorld:
         for other in sorted(self.actors):
             self.channels.on(self.actors[other].channels, PeerGone(rank), self.now)
             self.catch_up(other)
-            self.tell(other, Placed(self.place(other)))
+            self.tell(other, api.Placed(self.place(other)))
 
     def join(self) -> int:
         """Add a worker that takes over the state of the lowest rank; where the method hands the state over, it waits for
@@ -304,7 +290,7 @@ class MethodWorld:
         for other in sorted(self.actors):
             if other != rank:
                 self.catch_up(other)
-                self.tell(other, Placed(self.place(other)))
+                self.tell(other, api.Placed(self.place(other)))
         return rank
 
     def enter(self) -> int:

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from taut.errors import Misuse
 from taut.topologies.graph import Edge, Graph
@@ -25,16 +25,15 @@ class Edges(Shape):
 
     The ranks that the edges name are positions. A member whose rank is a position has it; others take the free positions,
     lowest first. Where positions stay free, the graph is mended around them; where members are left over, each is put in
-    the middle of the busiest edge (both rules, with their proofs: repair.py). So the graph is connected for any members,
-    and depends on nothing else.
+    the middle of the busiest edge (repair.py). So the graph is connected for any members, and depends on nothing else.
 
     >>> square = Edges(((0, 1), (1, 2), (2, 3), (3, 0)))
     >>> square.wire([0, 1, 3]).neighbours(1), square.wire([0, 1, 3, 4]).neighbours(4)
     ([0, 3], [1, 3])
     """
 
-    name: ClassVar[str] = "edges"
-    undirected: ClassVar[str] = "write the edges as a-b"
+    name = "edges"
+    undirected = "write the edges as a-b"
     edges: tuple[Edge, ...]
     directed: bool = False
 
@@ -59,9 +58,8 @@ class Edges(Shape):
         for part in text.split(","):
             match = _EDGE.fullmatch(part)
             if not match:
-                raise Misuse(
-                    f"edge {part.strip()!r}", "two ranks, such as 0-1, or 0>1 for one direction", "as in edges:0-1,1-2"
-                )
+                remedy = "as in edges:0-1,1-2"
+                raise Misuse(f"edge {part.strip()!r}", "two ranks, such as 0-1, or 0>1 for one direction", remedy)
             found.append((int(match[1]), int(match[3])))
             kinds.add(match[2] != "-")
         if len(kinds) > 1:
@@ -88,11 +86,9 @@ class Edges(Shape):
         super().check(workers)
         for a, b in self.edges:
             if max(a, b) >= workers:
-                raise Misuse(
-                    f"edge {a}-{b} with {workers} workers",
-                    f"ranks from 0 to {workers - 1}" if workers > 1 else "no edges",
-                    f"start {max(max(edge) for edge in self.edges) + 1} workers, or leave the edge out",
-                )
+                expected = f"ranks from 0 to {workers - 1}" if workers > 1 else "no edges"
+                remedy = f"start {max(max(edge) for edge in self.edges) + 1} workers, or leave the edge out"
+                raise Misuse(f"edge {a}-{b} with {workers} workers", expected, remedy)
         Graph(tuple(range(workers)), frozenset(self.edges), self.directed).check_connected()
 
 
@@ -158,9 +154,6 @@ def _from_json(text: str, name: str) -> tuple[list[Edge], bool]:
 
 def _rank(given: object, name: str) -> int:
     if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-        raise Misuse(
-            f"{name}: node {given!r}",
-            "ranks: whole numbers from 0",
-            "networkx.convert_node_labels_to_integers makes them",
-        )
+        remedy = "networkx.convert_node_labels_to_integers makes them"
+        raise Misuse(f"{name}: node {given!r}", "ranks: whole numbers from 0", remedy)
     return given

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from taut.errors import Misuse
 from taut.topologies.graph import Graph
@@ -36,9 +35,9 @@ class Exponential(Shape):
     ([0, 2, 7], [1, 2, 4, 6, 7])
     """
 
-    name: ClassVar[str] = "exponential"
-    advised: ClassVar[str] = "exponential:directed=no"
-    undirected: ClassVar[str] = "try exponential:directed=no"
+    name = "exponential"
+    advised = "exponential:directed=no"
+    undirected = "try exponential:directed=no"
     directed: bool = True
 
     def wire(self, members: Sequence[int], round: int = 0) -> Graph:
@@ -59,8 +58,8 @@ class OnePeer(Shape):
     [[1], [2], [4], [1]]
     """
 
-    name: ClassVar[str] = "one-peer"
-    varies: ClassVar[bool] = True
+    name = "one-peer"
+    varies = True
 
     def wire(self, members: Sequence[int], round: int = 0) -> Graph:
         if round < 0:
@@ -68,9 +67,8 @@ class OnePeer(Shape):
         workers = len(set(members))
         ahead = hops(workers)
         hop = ahead[round % len(ahead)] if ahead else 0
-        return from_positions(
-            members, [(position, (position + hop) % workers) for position in range(workers)], directed=True
-        )
+        edges = [(position, (position + hop) % workers) for position in range(workers)]
+        return from_positions(members, edges, directed=True)
 
     def union(self, members: Sequence[int]) -> Graph:
         return Exponential().wire(members)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count, pairwise
-from typing import ClassVar
 
 from taut.core.splitmix import hash_unit
 from taut.errors import Misuse
@@ -47,8 +46,8 @@ class Matcha(Shape):
     [(0, 1), (2, 3)]
     """
 
-    name: ClassVar[str] = "matcha"
-    varies: ClassVar[bool] = True
+    name = "matcha"
+    varies = True
     budget: float = 0.5
     seed: int = 0
     base: Shape = field(default_factory=Ring)  # last: in the written form, all that follows is the base's
@@ -57,11 +56,8 @@ class Matcha(Shape):
         if not 0.0 < self.budget <= 1.0:
             raise Misuse(f"matcha: budget={self.budget:g}", "a share above 0 and up to 1", "try budget=0.5")
         if self.base.varies or self.base.wire((0, 1, 2)).directed:
-            raise Misuse(
-                f"matcha: base={self.base.name}",
-                "an undirected graph that does not vary",
-                "try base=torus or base=exponential:directed=no",
-            )
+            remedy = "try base=torus or base=exponential:directed=no"
+            raise Misuse(f"matcha: base={self.base.name}", "an undirected graph that does not vary", remedy)
 
     def wire(self, members: Sequence[int], round: int = 0) -> Graph:
         if round < 0:
@@ -144,8 +140,7 @@ def _make_room(at: Colors, u: int, v: int) -> None:
 
 
 def _fan(at: Colors, u: int, v: int) -> list[int]:
-    """Return neighbors of u, beginning with v, as many as possible: the color of u's edge to each is free at the
-    neighbor before."""
+    """Return as many neighbours of u as possible, v first: the color of u's edge to each is free at the one before."""
     fan, left = [v], dict(sorted(at[u].items()))
     while True:
         following = next((color for color in left if color not in at[fan[-1]]), None)
@@ -214,8 +209,7 @@ def _connectivity(size: int, pairs: list[list[tuple[int, int]]], share: list[flo
 
 
 def _follow(v: list[float], pairs: list[list[tuple[int, int]]], share: list[float]) -> list[float]:
-    """Return v after some power iterations of bound - L, towards the eigenvector of L = sum p_j L_j of the smallest
-    eigenvalue but 0."""
+    """Return v after power iterations of bound - L, towards the eigenvector of L of the smallest eigenvalue but 0."""
     bound = 2.0 * sum(share)  # a worker has one edge of each matching at most, so no eigenvalue is above
     for _ in range(INNER):
         new = [bound * x for x in v]
@@ -237,8 +231,7 @@ def _unit(v: list[float]) -> list[float]:
 
 
 def _project(wanted: list[float], budget: float) -> list[float]:
-    """Return the nearest p with budget/8 <= p_j <= 1 whose sum is the budget: all are lowered by the same, then
-    clipped."""
+    """Return the nearest p within the bounds whose sum is the budget: all are lowered by the same, then clipped."""
     least, target = LEAST * budget, budget * len(wanted)
     low, high = min(wanted) - 1.0, max(wanted)
     for _ in range(50):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import combinations
 
 from taut.core.splitmix import hash_bits
 from taut.errors import Misuse
@@ -35,7 +35,7 @@ class RandomRegular(Shape):
     ({3}, True)
     """
 
-    name: ClassVar[str] = "random"
+    name = "random"
     degree: int = 3
     seed: int = 0
 
@@ -56,28 +56,20 @@ class RandomRegular(Shape):
             )
             raise Misuse(given, f"a degree below {workers}", fits)
         if self.degree * workers % 2:
-            raise Misuse(
-                given,
-                "workers x degree to be even, as every edge has two ends",
-                f"try degree={self.degree - 1} or {self.degree + 1}, or {workers + 1} workers",
-            )
+            remedy = f"try degree={self.degree - 1} or {self.degree + 1}, or {workers + 1} workers"
+            raise Misuse(given, "workers x degree to be even, as every edge has two ends", remedy)
 
 
 def regular(ranks: list[int], degree: int, seed: int) -> set[Edge]:
     """Return the edges, lower rank first. The graph is exactly regular where n x degree is even."""
     most = len(ranks) - 1
     if 2 * degree > most:
-        return _pairs(ranks) - _sparse(ranks, most - degree, seed)
+        return set(combinations(ranks, 2)) - _sparse(ranks, most - degree, seed)
     return _sparse(ranks, degree, seed)
 
 
-def _pairs(ranks: list[int]) -> set[Edge]:
-    return {(a, b) for index, a in enumerate(ranks) for b in ranks[index + 1 :]}
-
-
 def _sparse(ranks: list[int], degree: int, seed: int) -> set[Edge]:
-    """Return the edges for at most half of all neighbours: the best of several draws. Nearly always the first is
-    regular."""
+    """Return the edges for at most half of all neighbours: the best of several draws, nearly always the first."""
     best: set[Edge] = set()
     for attempt in range(ATTEMPTS):
         edges = _draw(ranks, degree, seed, attempt)
@@ -102,11 +94,8 @@ def _draw(ranks: list[int], degree: int, seed: int, attempt: int) -> set[Edge]:
 
 
 def _avoid(order: list[int], taken: set[Edge], closed: bool) -> None:
-    """Exchange elements of ``order``, in place, until no two that are to be wired are wired already; a few may be left at
-    the end.
-
-    ``closed``: everybody is wired to the next; otherwise the first to the second, the third to the fourth and so on.
-    """
+    """Exchange elements of ``order``, in place, until (almost) no two that are to be wired are wired already. ``closed``:
+    everybody is wired to the next; otherwise the first to the second, the third to the fourth and so on."""
     for index in range(1, len(order), 1 if closed else 2):
         before = order[index - 1]
         for other in range(index, len(order)):

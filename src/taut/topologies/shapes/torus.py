@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 from taut.errors import Misuse
 from taut.topologies.graph import Graph
@@ -37,8 +37,8 @@ class Torus(Shape):
     [1, 4, 6, 9]
     """
 
-    name: ClassVar[str] = "torus"
-    advised: ClassVar[str] = "torus"
+    name = "torus"
+    advised = "torus"
     rows: int | None = None
     columns: int | None = None
 
@@ -92,11 +92,8 @@ class Torus(Shape):
         if not fits:
             sizes = ", ".join(f"{small} x {workers // small}" for small in _sides(workers) if small > 1 or workers < 4)
             sizes = sizes or f"only 1 x {workers}, a ring"
-            raise Misuse(
-                f"torus:{given} with {workers} workers",
-                expected,
-                f"for {workers} workers: {sizes}; or leave rows and columns out",
-            )
+            remedy = f"for {workers} workers: {sizes}; or leave rows and columns out"
+            raise Misuse(f"torus:{given} with {workers} workers", expected, remedy)
 
 
 def squarest(workers: int) -> tuple[int, int]:

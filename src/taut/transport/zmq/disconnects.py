@@ -52,7 +52,7 @@ class Disconnects:
 
 
 def happened(monitor: zmq.Socket[bytes]) -> list[tuple[int, int]]:
-    """Return what the monitor of a socket tells of its connections: the kind of event and the descriptor of each."""
+    """Return what the monitor of a socket tells of its connections: kind and descriptor, or code, of each event."""
     events: list[tuple[int, int]] = []
     while True:
         try:

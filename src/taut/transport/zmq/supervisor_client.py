@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import struct
 
 import zmq
 
@@ -15,6 +14,7 @@ from taut.transport.keys import Token, WorkerKeys
 from taut.transport.transport import SupervisorLink
 from taut.transport.zmq import options
 from taut.transport.zmq.auth import VOID
+from taut.transport.zmq.disconnects import happened
 
 _FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | _FAILED
@@ -31,11 +31,8 @@ class ZmqSupervisorClient(SupervisorLink):
         self, context: zmq.Context[zmq.Socket[bytes]], address: str, token: Token, keys: WorkerKeys, limit_nbytes: int
     ) -> None:
         if not is_tcp_address(address):
-            raise Misuse(
-                f"supervisor address {address!r}",
-                "tcp://HOST:PORT",
-                "copy the one that the supervisor prints",
-            )
+            remedy = "copy the one that the supervisor prints"
+            raise Misuse(f"supervisor address {address!r}", "tcp://HOST:PORT", remedy)
         self.status = "connecting"
         self.own: WorkerKeys | None = None
         self.address, self._token, self._keys = address, token, keys
@@ -78,12 +75,7 @@ class ZmqSupervisorClient(SupervisorLink):
 
     def observe(self) -> None:
         """Bring ``status`` up to date."""
-        while True:
-            try:
-                event, *_ = self.monitor.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            kind, value = struct.unpack_from("=HI", event)
+        for kind, value in happened(self.monitor):
             if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.status = "connected"
             elif kind & _FAILED:

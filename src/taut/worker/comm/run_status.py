@@ -23,6 +23,7 @@ class RunStatus:
     donor: int | None = None
     started: bool = False
     drain: str | None = None
+    averages: bool = False  # at the end, replicas that drifted apart by rounding
     leave: str | None = None  # this worker alone is to go, and why
     drained: bool = False
     leases: deque[msg.Lease] = field(default_factory=deque)
@@ -30,6 +31,7 @@ class RunStatus:
     reserve: msg.Reserve = field(default_factory=lambda: msg.Reserve(0, 0, []))  # for this worker, not taken yet
     taken: list[Span] = field(default_factory=list)  # from there, while the supervisor may not know of it
     finish: tuple[msg.Finish, bytes] | None = None
+    uploaded: int = 0  # bytes of the model that the supervisor has of this worker
     saved: msg.Saved | None = None
     phase: int = 0  # of a run that changes its strategy, as announced to one who knows who is in it
     announced: tuple[int, int] = (0, 0)  # the phase, and the version of the roster that it takes to go there
@@ -66,12 +68,14 @@ class RunStatus:
                     self.dealt_out.add(epoch)
                 case msg.Reserve():
                     self._adopt(message)
-                case msg.Drain(reason):
-                    self.drain = reason
+                case msg.Drain(reason, averages):
+                    self.drain, self.averages = reason, averages
                 case msg.Leave(reason):
                     self.leave = reason
                 case msg.Finish():
                     self.finish = (message, payloads[0])
+                case msg.UploadSeen(nbytes):
+                    self.uploaded = nbytes
                 case msg.Saved():
                     self.saved = message
                 case msg.NextPhase(phase, version):

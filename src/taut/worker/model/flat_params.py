@@ -7,6 +7,7 @@ travel with the state, not with updates. A parameter keeps its strides: in the v
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,14 @@ class FlatParams:
 
     def still_bytes(self) -> bytes:
         return b"".join(_bytes(tensor) for tensor in self.still())
+
+    def digest(self) -> str:
+        """Return the hash of the whole state: trained parameters, frozen parameters and buffers."""
+        trained: Any = self.host(self.vector).view(np.uint8)
+        found = hashlib.blake2b(trained, digest_size=16)
+        for tensor in self.still():
+            found.update(_bytes(tensor))
+        return found.hexdigest()
 
     def load_still(self, data: bytes | memoryview) -> None:
         _load(self.still(), data)

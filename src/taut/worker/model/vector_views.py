@@ -89,7 +89,7 @@ class Weights(Local):
     def absorb(self, payload: bytes) -> None:
         self.replica.absorb(payload, -1)
 
-    # What a relay needs beside that (``taut.strategies.tree.relay.Relayed``).
+    # What a relay needs beside that (``taut.strategies.local.CodedLocal``).
 
     def check(self, payload: bytes) -> None:
         validate(payload, self.params.size)

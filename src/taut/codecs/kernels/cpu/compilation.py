@@ -81,6 +81,9 @@ def _jit(cache: bool) -> Any:
     return numba.njit(cache=cache, nogil=True, error_model="numpy")
 
 
+part = _jit(cache=False)  # decorates functions that kernels call: compiled and kept with those
+
+
 def private_folder() -> str | None:
     """Return a folder under the temporary one that only this user can write, since what is loaded from it is run; or
     None."""

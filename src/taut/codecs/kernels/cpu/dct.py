@@ -6,26 +6,17 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numba
 import numpy as np
-import numpy.typing as npt
 from numba import types
 
-from taut.codecs.kernels.cpu.compilation import kernel
-from taut.codecs.math.dct import CHUNK, HALF_SECANTS, LIMIT, POINTS, SCALES
+from taut.codecs.kernels.cpu.array_types import F32, F32_IN, U16, U16_IN, tuple_of
+from taut.codecs.kernels.cpu.compilation import kernel, part
+from taut.codecs.math.dct import HALF_SECANTS, LIMIT, POINTS, SCALES
 
-F32 = npt.NDArray[np.float32]
-U16 = npt.NDArray[np.uint16]
-
-_values = types.Array(types.float32, 1, "C")
-_values_in = types.Array(types.float32, 1, "C", readonly=True)
-_indices = types.Array(types.uint16, 1, "C")
-_indices_in = types.Array(types.uint16, 1, "C", readonly=True)
 _int = types.int64
 _limit = np.float32(LIMIT)
 _zero = np.float32(0.0)
 _magnitude = np.uint32(0x7FFFFFFF)
-_part = numba.njit(nogil=True, error_model="numpy")  # part of the kernels below: compiled and kept with them
 
 
 def _plan(rows: list[int]) -> tuple[list[tuple[int, int, float]], list[tuple[int, int]], list[int]]:
@@ -49,7 +40,7 @@ _ADDITIONS = np.array(_additions, np.intp)
 _ORDER = np.array(_rows, np.intp)
 
 
-@_part
+@part
 def _forward(a, b):  # type: ignore[no-untyped-def]
     """Transform the columns of ``a`` (64, 64), which is overwritten; the coefficients of a column become a row of
     ``b``."""
@@ -70,7 +61,7 @@ def _forward(a, b):  # type: ignore[no-untyped-def]
                 b[lane, k] = a[_ORDER[k], lane] * SCALES[k]
 
 
-@_part
+@part
 def _inverse(a, b):  # type: ignore[no-untyped-def]
     """Transform the rows of ``a``, which are coefficients, back into columns of ``b``: the same steps backwards."""
     for start in range(0, 64, 16):
@@ -90,7 +81,7 @@ def _inverse(a, b):  # type: ignore[no-untyped-def]
             other[lane] = x - y
 
 
-@_part
+@part
 def _kth(bits, count, k):  # type: ignore[no-untyped-def]
     """Return the k-th largest of ``count`` numbers below 2^31, found bit by bit."""
     found = np.uint32(0)
@@ -104,7 +95,7 @@ def _kth(bits, count, k):  # type: ignore[no-untyped-def]
     return found
 
 
-@_part
+@part
 def _select(coefficients, count, k, bits, rows, some, indices, values):  # type: ignore[no-untyped-def]
     """Select the ``k`` largest of ``count`` coefficients (a multiple of 64), of equal ones the first, by rising index."""
     seen = coefficients.view(np.uint32)
@@ -137,7 +128,7 @@ def _select(coefficients, count, k, bits, rows, some, indices, values):  # type:
             taken += 1
 
 
-@_part
+@part
 def _restore(indices, values, a, b):  # type: ignore[no-untyped-def]
     """Write the chunk that these coefficients stand for into ``a``."""
     a[:, :] = _zero
@@ -148,8 +139,12 @@ def _restore(indices, values, a, b):  # type: ignore[no-untyped-def]
     _inverse(b, a)
 
 
-@kernel(types.void(_values_in, _int, _indices, _values, _values))
-def _compress_chunks(v, top, indices, values, q):  # type: ignore[no-untyped-def]
+@kernel(tuple_of(U16, F32, F32)(F32_IN, _int))
+def compress_chunks(v, top):  # type: ignore[no-untyped-def]
+    """Return the indices and values of the ``top`` largest coefficients of each chunk of 4096, and the vector that they
+    stand for."""
+    count = v.size // 4096 * top
+    indices, values, q = np.empty(count, np.uint16), np.empty(count, np.float32), np.empty(v.size, np.float32)
     a, b = np.empty((64, 64), np.float32), np.empty((64, 64), np.float32)
     bits, rows = np.empty(4097, np.uint32), np.empty(64, np.uint32)
     some = np.empty(4097, np.uint16)
@@ -164,65 +159,48 @@ def _compress_chunks(v, top, indices, values, q):  # type: ignore[no-untyped-def
         _restore(some_indices, some_values, a, b)
         for i in range(4096):
             q[4096 * chunk + i] = flat[i]
+    return indices, values, q
 
 
-@kernel(types.void(_indices_in, _values_in, _int, _values))
-def _expand_chunks(indices, values, top, out):  # type: ignore[no-untyped-def]
+@kernel(F32(U16_IN, F32_IN, _int))
+def expand_chunks(indices, values, top):  # type: ignore[no-untyped-def]
+    """Return the vector that the coefficients of some chunks stand for."""
+    out = np.empty(indices.size // top * 4096, np.float32)
     a, b = np.empty((64, 64), np.float32), np.empty((64, 64), np.float32)
     flat = a.reshape(4096)
     for chunk in range(out.size // 4096):
         _restore(indices[top * chunk : top * (chunk + 1)], values[top * chunk : top * (chunk + 1)], a, b)
         for i in range(4096):
             out[4096 * chunk + i] = flat[i]
+    return out
 
 
-@kernel(types.void(_values_in, _int, _indices, _values))
-def _compress_lines(v, top, indices, values):  # type: ignore[no-untyped-def]
+@kernel(tuple_of(U16, F32)(F32_IN, _int))
+def compress_lines(v, top):  # type: ignore[no-untyped-def]
+    """Return the indices and values of the ``top`` largest coefficients of each line of 64, of at most 64 lines; the last
+    one is padded with zeros."""
+    lines = (v.size + 63) // 64
+    indices, values = np.empty(lines * top, np.uint16), np.empty(lines * top, np.float32)
     a, b = np.zeros((64, 64), np.float32), np.empty((64, 64), np.float32)
     bits, rows = np.empty(65, np.uint32), np.empty(1, np.uint32)
     some = np.empty(65, np.uint16)
     for i in range(v.size):
         a[i % 64, i // 64] = v[i]
     _forward(a, b)
-    for line in range((v.size + 63) // 64):
+    for line in range(lines):
         mine = slice(top * line, top * (line + 1))
         _select(b[line], 64, top, bits, rows, some, indices[mine], values[mine])
+    return indices, values
 
 
-@kernel(types.void(_indices_in, _values_in, _int, _values))
-def _expand_lines(indices, values, top, out):  # type: ignore[no-untyped-def]
+@kernel(F32(U16_IN, F32_IN, _int, _int))
+def expand_lines(indices, values, top, size):  # type: ignore[no-untyped-def]
+    """Return the ``size`` elements that the coefficients of lines stand for."""
+    out = np.empty(size, np.float32)
     a, b = np.zeros((64, 64), np.float32), np.empty((64, 64), np.float32)
     for i in range(indices.size):
         a[i // top, np.int64(indices[i])] = values[i]
     _inverse(a, b)
-    for i in range(out.size):
+    for i in range(size):
         out[i] = b[i % 64, i // 64]
-
-
-def compress_chunks(v: F32, top: int) -> tuple[U16, F32, F32]:
-    """Return the indices and values of the ``top`` largest coefficients of each chunk of 4096, and the vector that they
-    stand for."""
-    count = v.size // CHUNK * top
-    indices, values, q = np.empty(count, np.uint16), np.empty(count, np.float32), np.empty(v.size, np.float32)
-    _compress_chunks(v, top, indices, values, q)
-    return indices, values, q
-
-
-def compress_lines(v: F32, top: int) -> tuple[U16, F32, F32]:
-    """Return the same as `compress_chunks` for lines of 64, at most 64 of them; the last one is padded with zeros."""
-    count = -(-v.size // POINTS) * top
-    indices, values = np.empty(count, np.uint16), np.empty(count, np.float32)
-    _compress_lines(v, top, indices, values)
-    return indices, values, expand_lines(indices, values, top, v.size)
-
-
-def expand_chunks(indices: U16, values: F32, top: int) -> F32:
-    out = np.empty(indices.size // top * CHUNK, np.float32)
-    _expand_chunks(indices, values, top, out)
-    return out
-
-
-def expand_lines(indices: U16, values: F32, top: int, size: int) -> F32:
-    out = np.empty(size, np.float32)
-    _expand_lines(indices, values, top, out)
     return out

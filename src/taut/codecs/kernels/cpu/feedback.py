@@ -13,18 +13,16 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from taut.codecs.kernels.cpu import array_types as a
 from taut.codecs.kernels.cpu.compilation import kernel
 from taut.codecs.parallel import run_parts
 
 F32 = npt.NDArray[np.float32]
 
-_vector = types.Array(types.float32, 1, "C")
-_bits = types.Array(types.uint32, 1, "C")
-_f32 = types.float32
 _EXPONENT = np.uint32(0x7F800000)
 
 
-@kernel(types.boolean(_vector, _vector, _vector, _f32))
+@kernel(types.boolean(a.F32, a.F32, a.F32, types.float32))
 def _grow(r, w, b, share):  # type: ignore[no-untyped-def]
     """Return whether a result is NaN or infinite: all bits of its exponent are set."""
     found = np.uint32(0)
@@ -36,14 +34,14 @@ def _grow(r, w, b, share):  # type: ignore[no-untyped-def]
     return found != np.uint32(0)
 
 
-@kernel(types.void(_vector, _vector, _f32, _vector))
+@kernel(types.void(a.F32, a.F32, types.float32, a.F32))
 def _change(w, b, share, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
         out[i] = (w[i] - b[i]) * share
         w[i] = b[i]
 
 
-@kernel(types.void(_vector, _vector, _vector, _vector))
+@kernel(types.void(a.F32, a.F32, a.F32, a.F32))
 def _take(w, b, r, q):  # type: ignore[no-untyped-def]
     for i in range(r.size):
         r[i] -= q[i]
@@ -51,7 +49,7 @@ def _take(w, b, r, q):  # type: ignore[no-untyped-def]
         w[i] = b[i]
 
 
-@kernel(types.boolean(_bits))
+@kernel(types.boolean(a.U32))
 def _infinite(bits):  # type: ignore[no-untyped-def]
     found = np.uint32(0)
     for i in range(bits.size):
@@ -68,13 +66,13 @@ def finite(r: F32) -> bool:
 def take_change(w: F32, b: F32, share: float) -> F32:
     """Return (w - b) * share;  then set w = b, since w is read here anyway."""
     found: F32 = np.empty(w.size, np.float32)
-    run_parts(lambda *at: _change(*_slices(at, w, b), np.float32(share), *_slices(at, found)), 0, w.size)
+    run_parts(lambda *at: _change(*_slices(at, w, b), share, *_slices(at, found)), 0, w.size)
     return found
 
 
 def grow(r: F32, w: F32, b: F32, share: float) -> bool:
     """Compute r += (w - b) * share;  then w = b. Return whether all of r is finite."""
-    return not any(run_parts(lambda *at: _grow(*_slices(at, r, w, b), np.float32(share)), 0, r.size))
+    return not any(run_parts(lambda *at: _grow(*_slices(at, r, w, b), share), 0, r.size))
 
 
 def take(w: F32, b: F32, r: F32, q: F32, indices: npt.NDArray[Any] | None) -> None:

@@ -16,14 +16,16 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from taut.codecs.kernels.cpu import array_types as a
 from taut.codecs.kernels.cpu.compilation import kernel
 from taut.codecs.kernels.cpu.feedback import finite, grow, rest, take, take_change  # noqa: F401  # state.kernels has them
 from taut.codecs.kernels.cpu.scans import scan_tether, scan_threshold
 from taut.codecs.math.counter_rng import MULTIPLIERS
 from taut.codecs.math.density_control import SAMPLE
-from taut.codecs.parallel import HEAVY, run_parts
+from taut.codecs.parallel import HEAVY, run_chunks, run_parts
 from taut.codecs.wire.payload import CHUNK, bit_values
 from taut.codecs.wire.sign_list import Signs, collect, scan_parts
+from taut.core import splitmix
 
 F32 = npt.NDArray[np.float32]
 U32 = npt.NDArray[np.uint32]
@@ -33,22 +35,19 @@ FUSES = True  # a compressor may have a pass of its own over w, b and r
 _1, _2 = np.uint64(1), np.uint64(2)
 _STAGGER_NBYTES = 448  # vectors that start at the same offset of a page slow each other's stores and loads
 
-_vector = types.Array(types.float32, 1, "C")
-_words = types.Array(types.uint32, 1, "C")
-_words_in = types.Array(types.uint32, 1, "C", readonly=True)
-_bits = types.Array(types.uint8, 1, "C")
 _index, _f32 = types.uint64, types.float32  # unsigned: numba then leaves out the wrap-around of negative indices
 _rows = types.Array(types.float32, 2, "C", readonly=True)
 _first, _second, _third = (np.uint32(number) for number in MULTIPLIERS)
 _u8, _u11, _u14, _u15, _u17 = (np.uint32(number) for number in (8, 11, 14, 15, 17))
 _unit = np.float32(2.0**-24)
-_found = types.UniTuple(types.uint64, 2)  # type: ignore[no-untyped-call]
+_stride, _mix_first, _mix_second = (np.uint64(number) for number in (splitmix.STRIDE, *splitmix.MULTIPLIERS))
+_found = a.tuple_of(_index, _index)
 
-_scan_tether = kernel(_found(_vector, _vector, _index, _index, _index, _f32, _f32, _f32, _words))(scan_tether)
-_scan_threshold = kernel(_found(_vector, _vector, _vector, _index, _index, _index, _f32, _f32, _words))(scan_threshold)
+_scan_tether = kernel(_found(a.F32, a.F32, _index, _index, _index, _f32, _f32, _f32, a.U32))(scan_tether)
+_scan_threshold = kernel(_found(a.F32, a.F32, a.F32, _index, _index, _index, _f32, _f32, a.U32))(scan_threshold)
 
 
-@kernel(types.void(_vector, _vector, _f32, _vector))
+@kernel(types.void(a.F32, a.F32, _f32, a.F32))
 def _mean(w, b, share, change):  # type: ignore[no-untyped-def]
     for i in range(change.size):
         moved = (w[i] - b[i]) * share
@@ -57,7 +56,7 @@ def _mean(w, b, share, change):  # type: ignore[no-untyped-def]
         w[i] = b[i]
 
 
-@kernel(types.void(_vector, _vector, _index, _words_in, _f32))
+@kernel(types.void(a.F32, a.F32, _index, a.U32_IN, _f32))
 def _add_words(w, b, base, words, quantum):  # type: ignore[no-untyped-def]
     """Add ±quantum to b and w at every word. The indices were validated."""
     for j in range(words.size):
@@ -67,14 +66,14 @@ def _add_words(w, b, base, words, quantum):  # type: ignore[no-untyped-def]
         w[i] += change
 
 
-@kernel(types.void(_vector, _vector, types.Array(types.float32, 1, "C", readonly=True)))
+@kernel(types.void(a.F32, a.F32, a.F32_IN))
 def _add_values(w, b, values):  # type: ignore[no-untyped-def]
     for i in range(values.size):
         b[i] += values[i]
         w[i] += values[i]
 
 
-@kernel(types.void(_words_in, _index, _bits))
+@kernel(types.void(a.U32_IN, _index, a.U8))
 def _write_bits(words, first, bits):  # type: ignore[no-untyped-def]
     """Write words of elements from ``first`` on into a bitmap that starts there."""
     for j in range(words.size):
@@ -83,8 +82,10 @@ def _write_bits(words, first, bits):  # type: ignore[no-untyped-def]
         bits[i >> _2] |= np.uint8(code << np.uint8((i & np.uint64(3)) << _1))
 
 
-@kernel(types.void(_vector, types.uint32, types.uint32, types.uint32))
-def _fill_uniform(values, counter, key, other):  # type: ignore[no-untyped-def]
+@kernel(types.void(a.F32, types.uint32, types.uint32, types.uint32))
+def fill_uniform(values, counter, key, other):  # type: ignore[no-untyped-def]
+    """Fill ``values`` with the random numbers of counters ``counter``, ``counter + 1``, ... under two keys: the bits of
+    ``math/counter_rng.py``."""
     for i in range(values.size):
         x = np.uint32(np.uint32(counter + np.uint32(i)) ^ key)
         x = np.uint32(x ^ (x >> _u17))
@@ -111,27 +112,21 @@ def _outer(p, q, out):  # type: ignore[no-untyped-def]
                 row[j] += factor * other[j]
 
 
-@kernel(types.void(types.Array(types.float32, 1, "C", readonly=True), types.uint64, types.Array(types.float64, 1, "C")))
+@kernel(types.void(a.F32_IN, types.uint64, a.F64))
 def add_to_sketch(w, seed, sums):  # type: ignore[no-untyped-def]
     """Add ``w`` to ``sums``: the buckets of a sketch and 64 more, so that a block never wraps around inside the loop."""
     mask = np.uint64(sums.size - 64 - 1)
     for block in range((w.size + 63) // 64):
-        z = np.uint64(block + 1) * np.uint64(0x9E3779B97F4A7C15) + seed
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = np.uint64(block + 1) * _stride + seed
+        z = (z ^ (z >> np.uint64(30))) * _mix_first
+        z = (z ^ (z >> np.uint64(27))) * _mix_second
         z = z ^ (z >> np.uint64(31))
-        start = np.int64(((z * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)) & mask)
+        start = np.int64(((z * _stride) >> np.uint64(40)) & mask)
         part = w[block * 64 : block * 64 + 64]
         target = sums[start : start + 64]
         for i in range(part.size):
             minus = (z >> np.uint64(i)) & _1
             target[i] += np.float64(-part[i] if minus else part[i])
-
-
-def fill_uniform(values: F32, counter: int, key: int, other: int) -> None:
-    """Fill ``values`` with the random numbers of counters ``counter``, ``counter + 1``, ... under two keys: the bits of
-    ``math/counter_rng.py``."""
-    _fill_uniform(values, np.uint32(counter), np.uint32(key), np.uint32(other))
 
 
 def outer(p: F32, q: F32, out: F32) -> None:
@@ -198,16 +193,14 @@ def add_bits(w: F32, b: F32, base: int, length: int, bits: U8, quantum: float) -
     """Add ±quantum where a bitmap says so. Four elements are looked up per byte, then whole vectors are added: three
     times as fast as a loop with or without branches."""
 
-    def some(lo: int, hi: int) -> None:
-        for start in range(lo, hi, CHUNK):
-            stop = min(start + CHUNK, hi)
-            signs = np.take(_four_signs(), bits[start // 4 : (stop + 3) // 4]).view(np.int8)[: stop - start]
-            change = signs.astype(np.float32)
-            change *= np.float32(quantum)
-            b[base + start : base + stop] += change
-            w[base + start : base + stop] += change
+    def add(start: int, stop: int) -> None:
+        signs = np.take(_four_signs(), bits[start // 4 : (stop + 3) // 4]).view(np.int8)[: stop - start]
+        change = signs.astype(np.float32)
+        change *= np.float32(quantum)
+        b[base + start : base + stop] += change
+        w[base + start : base + stop] += change
 
-    run_parts(some, 0, length, CHUNK, HEAVY)
+    run_chunks(add, 0, length, CHUNK, HEAVY)
 
 
 @cache

@@ -9,14 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
+from taut.codecs.kernels.cpu.array_types import U8_IN, U32
 from taut.codecs.kernels.cpu.bits import load, lowest, ones
-from taut.codecs.kernels.cpu.compilation import kernel
-from taut.codecs.kernels.cpu.rice_write import _FOUR_FIT, BLOCK, SPARE_NBYTES, _part
+from taut.codecs.kernels.cpu.compilation import kernel, part
+from taut.codecs.kernels.cpu.rice_write import _FOUR_FIT, BLOCK, SPARE_NBYTES
 
 __all__ = ["BLOCK", "SPARE_NBYTES", "read"]
-
-_words = types.Array(types.uint32, 1, "C")
-_bytes = types.Array(types.uint8, 1, "C", readonly=True)
 
 _u32, _u64 = np.uint32, np.uint64
 _0, _1, _2, _3, _4, _7, _64 = (np.uint64(n) for n in (0, 1, 2, 3, 4, 7, 64))
@@ -24,7 +22,7 @@ _one, _block = np.uint32(1), np.uint64(BLOCK)
 _MOST = np.uint8(30)  # the largest parameter: with it, no gap below 2^31 has a quotient above 1
 
 
-@_part
+@part
 def _read_unary(body, plane, nbytes, out):  # type: ignore[no-untyped-def]
     """Read all quotients into ``out``; return whether there is one for each word."""
     count = _u64(out.size)
@@ -43,7 +41,7 @@ def _read_unary(body, plane, nbytes, out):  # type: ignore[no-untyped-def]
     return j == count
 
 
-@_part
+@part
 def _read_low(body, bit, size, k, lows):  # type: ignore[no-untyped-def]
     """Read a block's part of the low plane, from ``bit`` on."""
     width, mask = k + _1, (_1 << (k + _1)) - _1
@@ -61,7 +59,7 @@ def _read_low(body, bit, size, k, lows):  # type: ignore[no-untyped-def]
         j += _1
 
 
-@_part
+@part
 def _join(lows, size, k, after, out, start):  # type: ignore[no-untyped-def]
     """Turn quotients in ``out`` into words. ``after``: the lowest index possible."""
     width = _u32(k) + _one
@@ -73,7 +71,7 @@ def _join(lows, size, k, after, out, start):  # type: ignore[no-untyped-def]
         out[start + j] = word | (lows[j] & _one)
 
 
-@_part
+@part
 def _read_block(body, bit, k, start, size, after, length, lows, out):  # type: ignore[no-untyped-def]
     """Turn quotients in ``out`` into words. ``after``: the lowest index possible. Return the lowest index possible after
     the block, or 0 for an index out of range, or ``length`` + 1 if k is not the best: for the quotients q and the highest
@@ -97,7 +95,7 @@ def _read_block(body, bit, k, start, size, after, length, lows, out):  # type: i
     return end
 
 
-@kernel(types.uint64(_bytes, types.uint64, types.uint64, _words))
+@kernel(types.uint64(U8_IN, types.uint64, types.uint64, U32))
 def read(body, nbytes, length, out):  # type: ignore[no-untyped-def]
     """Read the words of a body of ``nbytes`` (and 8 zeros) into ``out``. Return 0, or the error's index in
     ``rice._WRONG``. The caller has checked only that there is a byte for each parameter."""

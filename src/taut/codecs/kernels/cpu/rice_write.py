@@ -9,29 +9,23 @@ As with ``kernels.cpu.kernels``, nothing imports this before it is needed.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numba import types
 
+from taut.codecs.kernels.cpu.array_types import U8, U8_IN, U32_IN, tuple_of
 from taut.codecs.kernels.cpu.bits import store
-from taut.codecs.kernels.cpu.compilation import kernel
+from taut.codecs.kernels.cpu.compilation import kernel, part
 
 BLOCK = 128  # words that share a parameter: a part of the format
 SPARE_NBYTES = 8  # at the end of every buffer that is accessed eight bytes at once
-
-_words = types.Array(types.uint32, 1, "C", readonly=True)
-_bytes = types.Array(types.uint8, 1, "C")
-_bytes_in = types.Array(types.uint8, 1, "C", readonly=True)
-_pair = types.UniTuple(types.uint64, 2)  # type: ignore[no-untyped-call]
 
 _u32, _u64 = np.uint32, np.uint64
 _0, _1, _2, _3, _4, _7, _8 = (np.uint64(n) for n in (0, 1, 2, 3, 4, 7, 8))
 _one, _block = np.uint32(1), np.uint64(BLOCK)
 _FOUR_FIT = np.uint64(14)  # bits of each of four numbers: with 7 bits before them, below 64
-_part = numba.njit(nogil=True, error_model="numpy")  # compiled and kept with the kernel that calls it
 
 
-@_part
+@part
 def _read_gaps(words, start, size, gaps):  # type: ignore[no-untyped-def]
     """Write the gaps before the words of a block into ``gaps``; return whether the indices rise."""
     gaps[_0] = words[start] >> _one
@@ -46,7 +40,7 @@ def _read_gaps(words, start, size, gaps):  # type: ignore[no-untyped-def]
     return ahead and wrong == _u32(0)
 
 
-@_part
+@part
 def _halves(gaps, size, k):  # type: ignore[no-untyped-def]
     """Return how many bits the unary codes lose when the parameter grows from k to k + 1: sum of ceil((gap >> k) / 2).
     The parameter is the smallest for which these are not more than the ``size`` bits that the low bits gain."""
@@ -57,7 +51,7 @@ def _halves(gaps, size, k):  # type: ignore[no-untyped-def]
     return _u64(lost)
 
 
-@_part
+@part
 def _parameter(gaps, size, total):  # type: ignore[no-untyped-def]
     """Return the best k: f(k) = size k + sum(gap >> k) is convex, so the search goes downhill from a guess by the
     mean."""
@@ -74,7 +68,7 @@ def _parameter(gaps, size, total):  # type: ignore[no-untyped-def]
     return k
 
 
-@kernel(_pair(_words, types.uint64, _bytes))
+@kernel(tuple_of(types.uint64, types.uint64)(U32_IN, types.uint64, U8))
 def plan(words, length, parameters):  # type: ignore[no-untyped-def]
     """Choose every block's parameter. Return the bits of the low plane and of the unary plane, or (0, start of the block)
     where the words do not rise within ``length``."""
@@ -100,7 +94,7 @@ def plan(words, length, parameters):  # type: ignore[no-untyped-def]
     return low_bits, unary_bits
 
 
-@_part
+@part
 def _append(body, byte, fill, held, code, width):  # type: ignore[no-untyped-def]
     """Put ``width`` bits of ``code`` at bit ``fill`` of byte ``byte``; ``held``: what that byte has already. fill + width
     must be below 64. Return byte, fill and held for the next call."""
@@ -110,7 +104,7 @@ def _append(body, byte, fill, held, code, width):  # type: ignore[no-untyped-def
     return byte + (fill >> _3), fill & _7, held >> (fill & ~_7)
 
 
-@_part
+@part
 def _write_low(words, start, size, gaps, k, body, byte, fill, held):  # type: ignore[no-untyped-def]
     """Write the low k bits and the sign of each word of a block. ``gaps`` is used up."""
     mask = (_one << _u32(k)) - _one
@@ -130,7 +124,7 @@ def _write_low(words, start, size, gaps, k, body, byte, fill, held):  # type: ig
     return byte, fill, held
 
 
-@_part
+@part
 def _write_unary(gaps, size, k, body, byte, fill, held):  # type: ignore[no-untyped-def]
     """Write (gap >> k) zeros and a one for each gap. ``gaps`` is used up."""
     shift = _u32(k)
@@ -157,7 +151,7 @@ def _write_unary(gaps, size, k, body, byte, fill, held):  # type: ignore[no-unty
     return byte, fill, held
 
 
-@kernel(types.void(_words, _bytes_in, types.uint64, _bytes))
+@kernel(types.void(U32_IN, U8_IN, types.uint64, U8))
 def write(words, parameters, low_nbytes, body):  # type: ignore[no-untyped-def]
     """Write the body for words that ``plan`` has seen. ``body`` is all zeros and has 8 bytes to spare."""
     count, blocks = _u64(words.size), _u64(parameters.size)

@@ -16,13 +16,15 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from taut.codecs.kernels.cpu.bits import lowest
+from taut.codecs.kernels.cpu.compilation import part
+
 LANES = 8
-_inlined: Any = njit(nogil=True, error_model="numpy")  # compiled and kept with the scan that calls it
 _operation: Any = intrinsic  # such a function is called as in Python, without the first argument
 _array: Any = make_array
 _function: Any = cgutils.get_or_insert_function
@@ -101,19 +103,7 @@ def _accumulated(typing: Any, w: Any, b: Any, r: Any, start: Any, tau: Any, shar
     return types.uint64(w, b, r, start, tau, share), write
 
 
-@_operation  # type: ignore[untyped-decorator]
-def _first_bit(typing: Any, bits: Any) -> Any:
-    """Return the position of the lowest set bit; there must be one."""
-
-    def write(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        kind = ir.FunctionType(_Bits, [_Bits, ir.IntType(1)])
-        count = _function(builder.module, kind, "llvm.cttz.i64")
-        return builder.call(count, [given[0], ir.Constant(ir.IntType(1), 1)])
-
-    return types.uint64(bits), write
-
-
-@_inlined
+@part
 def _to_cache_line(w, lo, hi):  # type: ignore[no-untyped-def]
     """Return where the next cache line of w begins, since loads that straddle two lines cost 5%; or ``lo``, if that would
     be in the middle of a bitmap's byte. The codec's own vectors are set against w by whole lines."""
@@ -121,7 +111,7 @@ def _to_cache_line(w, lo, hi):  # type: ignore[no-untyped-def]
     return min(lo + elements, hi) if elements % _4 == _0 else lo
 
 
-@_inlined
+@part
 def _send_tether(w, b, i, base, up, give, out, k):  # type: ignore[no-untyped-def]
     """Send one sign for element i, which is over the limit."""
     minus = w[i] < b[i]
@@ -130,7 +120,7 @@ def _send_tether(w, b, i, base, up, give, out, k):  # type: ignore[no-untyped-de
     w[i] -= -give if minus else give
 
 
-@_inlined
+@part
 def _tether_ends(w, b, start, stop, base, limit, up, give, out, k):  # type: ignore[no-untyped-def]
     """Scan the elements before the first block or after the last."""
     for i in range(start, stop):
@@ -151,7 +141,7 @@ def scan_tether(w, b, lo, hi, base, limit, up, give, out):  # type: ignore[no-un
             return k, start
         bits = _strayed(w, b, start, limit)
         while bits:
-            _send_tether(w, b, start + _first_bit(bits), base, up, give, out, k)
+            _send_tether(w, b, start + lowest(bits), base, up, give, out, k)
             k += _1
             bits &= bits - _1
         start += _64
@@ -160,7 +150,7 @@ def scan_tether(w, b, lo, hi, base, limit, up, give, out):  # type: ignore[no-un
     return _tether_ends(w, b, start, hi, base, limit, up, give, out, k), hi
 
 
-@_inlined
+@part
 def _send_threshold(w, b, r, i, base, tau, out, k):  # type: ignore[no-untyped-def]
     """Send one sign for element i, whose residual is over tau."""
     minus = r[i] < _zero
@@ -171,7 +161,7 @@ def _send_threshold(w, b, r, i, base, tau, out, k):  # type: ignore[no-untyped-d
     w[i] = b[i]
 
 
-@_inlined
+@part
 def _threshold_ends(w, b, r, start, stop, base, tau, share, out, k):  # type: ignore[no-untyped-def]
     """Scan the elements before the first block or after the last."""
     for i in range(start, stop):
@@ -194,7 +184,7 @@ def scan_threshold(w, b, r, lo, hi, base, tau, share, out):  # type: ignore[no-u
             return k, start
         bits = _accumulated(w, b, r, start, tau, share)
         while bits:
-            _send_threshold(w, b, r, start + _first_bit(bits), base, tau, out, k)
+            _send_threshold(w, b, r, start + lowest(bits), base, tau, out, k)
             k += _1
             bits &= bits - _1
         start += _64

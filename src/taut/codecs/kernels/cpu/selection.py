@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numba
 import numpy as np
 import numpy.typing as npt
 from numba import types
 
 from taut.codecs import parallel
-from taut.codecs.kernels.cpu.compilation import kernel
+from taut.codecs.kernels.cpu import array_types as a
+from taut.codecs.kernels.cpu.compilation import kernel, part
 from taut.codecs.math.topk_select import LOW
 
 I32 = npt.NDArray[np.int32]
@@ -26,21 +26,14 @@ _low = np.int32(LOW)
 _mask, _rest = np.int32(0x7FFFFFFF), np.int32((1 << LOW) - 1)
 _0, _16, _64 = np.uint64(0), np.uint64(16), np.uint64(64)
 
-_bits = types.Array(types.int32, 1, "C", readonly=True)
-_vector = types.Array(types.float32, 1, "C")
-_values = types.Array(types.float32, 1, "C", readonly=True)
-_counts = types.Array(types.uint32, 1, "C")
-_indices = types.Array(types.int64, 1, "C")
-_found = types.UniTuple(types.int64, 2)  # type: ignore[no-untyped-call]
 
-
-@kernel(types.void(_bits, _counts))
+@kernel(types.void(a.I32_IN, a.U32))
 def _count_upper(bits, upper):  # type: ignore[no-untyped-def]
     for i in range(np.uint64(bits.size)):
         upper[np.uint32(bits[i] & _mask) >> np.uint32(LOW)] += np.uint32(1)
 
 
-@kernel(types.void(_bits, types.int32, _counts))
+@kernel(types.void(a.I32_IN, types.int32, a.U32))
 def _count_lower(bits, bucket, lower):  # type: ignore[no-untyped-def]
     """Count the lower bits of the magnitudes in one bucket of the upper bits."""
     for i in range(np.uint64(bits.size)):
@@ -49,7 +42,7 @@ def _count_lower(bits, bucket, lower):  # type: ignore[no-untyped-def]
             lower[np.uint32(magnitude & _rest)] += np.uint32(1)
 
 
-@kernel(_found(_counts, types.int64))
+@kernel(a.tuple_of(types.int64, types.int64)(a.U32, types.int64))
 def _edge_bucket(counts, k):  # type: ignore[no-untyped-def]
     """Return the bucket that holds the k-th from above, and how many of it are wanted; bucket 0 if there are fewer."""
     above = np.int64(0)
@@ -60,7 +53,7 @@ def _edge_bucket(counts, k):  # type: ignore[no-untyped-def]
     return np.int64(0), k - above
 
 
-@kernel(types.int64(_bits, types.int32, types.int64, _indices))
+@kernel(types.int64(a.I32_IN, types.int32, types.int64, a.I64))
 def _take(bits, edge, wanted, out):  # type: ignore[no-untyped-def]
     """Write the rising indices above the edge, and the first ``wanted`` at it. ``out`` must have room for one more."""
     count = _0
@@ -73,7 +66,7 @@ def _take(bits, edge, wanted, out):  # type: ignore[no-untyped-def]
     return count
 
 
-@numba.njit(nogil=True, error_model="numpy")
+@part
 def _any_at_least(bits, start, stop, block, least):  # type: ignore[no-untyped-def]
     """Return whether any magnitude of a whole block reaches ``least``, without branches; True for a block cut short."""
     if stop - start != block:
@@ -84,7 +77,7 @@ def _any_at_least(bits, start, stop, block, least):  # type: ignore[no-untyped-d
     return some != np.uint32(0)
 
 
-@kernel(types.int64(_bits, types.int32, _indices))
+@kernel(types.int64(a.I32_IN, types.int32, a.I64))
 def _at_least(bits, least, out):  # type: ignore[no-untyped-def]
     """Write the rising indices of magnitudes of at least ``least``; return how many, or -1 if ``out`` has no room for
     them and a block more. Elements are looked at one by one only in a quarter of a block of 64 that has any."""
@@ -164,7 +157,7 @@ def _sum(counts: list[U32]) -> U32:
     return counts[0] if len(counts) == 1 else np.add.reduce(counts, dtype=np.uint32)
 
 
-@kernel(types.void(_vector, _vector, _values, types.float32, types.float32))
+@kernel(types.void(a.F32, a.F32, a.F32_IN, types.float32, types.float32))
 def _gather_momentum(r, u, change, momentum, share):  # type: ignore[no-untyped-def]
     for i in range(r.size):
         u[i] = u[i] * momentum + change[i] * share
@@ -173,9 +166,8 @@ def _gather_momentum(r, u, change, momentum, share):  # type: ignore[no-untyped-
 
 def gather_momentum(r: F32, u: F32, change: F32, momentum: float, share: float) -> None:
     """Compute u = momentum * u + share * change;  r += u, in place, in one pass."""
-    factors = np.float32(momentum), np.float32(share)
 
     def some(start: int, stop: int) -> None:
-        _gather_momentum(r[start:stop], u[start:stop], change[start:stop], *factors)
+        _gather_momentum(r[start:stop], u[start:stop], change[start:stop], momentum, share)
 
     parallel.run_parts(some, 0, r.size)

@@ -4,12 +4,12 @@ columns, and the values of bits. All the same bits as the torch operations of ``
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from taut.codecs.kernels.cpu.compilation import kernel
+from taut.codecs.kernels.cpu import array_types as a
+from taut.codecs.kernels.cpu.compilation import kernel, part
 from taut.codecs.math.ordered_sums import BLOCK
 from taut.codecs.parallel import HEAVY, run_parts
 from taut.codecs.wire.layouts.onebit import LONGEST
@@ -19,19 +19,11 @@ F64 = npt.NDArray[np.float64]
 U8 = npt.NDArray[np.uint8]
 
 _zero = np.float32(0.0)
-_values = types.Array(types.float32, 1, "C", readonly=True)
-_codes = types.Array(types.uint8, 1, "C", readonly=True)
-_numbers = types.Array(types.int32, 1, "C")
-_numbers_in = types.Array(types.int32, 1, "C", readonly=True)
-_vector = types.Array(types.float32, 1, "C")
-_sums = types.Array(types.float64, 1, "C")
 _1, _2, _7, _8 = np.uint64(1), np.uint64(2), np.uint64(7), np.uint64(8)
 _block = np.uint64(BLOCK)
 
 
-@numba.njit(
-    nogil=True, error_model="numpy"
-)  # functions like this are part of the kernels below: compiled and cached with them
+@part
 def _half(length):  # type: ignore[no-untyped-def]
     """Return half of the least power of two that is not below ``length``; at least 1."""
     half = _1
@@ -40,7 +32,7 @@ def _half(length):  # type: ignore[no-untyped-def]
     return half
 
 
-@numba.njit(nogil=True, error_model="numpy")
+@part
 def _folded(room, half):  # type: ignore[no-untyped-def]
     """Return the sum of the first ``half`` numbers of ``room``, a power of two; they are overwritten."""
     half //= _2
@@ -51,7 +43,7 @@ def _folded(room, half):  # type: ignore[no-untyped-def]
     return room[0]
 
 
-@kernel(types.void(_values, types.boolean, _sums))
+@kernel(types.void(a.F32_IN, types.boolean, a.F64))
 def _block_sums(v, squared, sums):  # type: ignore[no-untyped-def]
     """Write the sums of |v|, or of its squares, of each block into ``sums``."""
     room = np.empty(BLOCK // 2, np.float64)
@@ -74,7 +66,7 @@ def _block_sums(v, squared, sums):  # type: ignore[no-untyped-def]
         sums[block] = _folded(room, half)
 
 
-@numba.njit(nogil=True, error_model="numpy")
+@part
 def _fold_sides(v, start, length, plus, minus):  # type: ignore[no-untyped-def]
     """Return the sums of the elements above zero and of those below, of one block. Each has a loop of its own: together
     they do not vectorize. Zeros are positive ones, so that padding does not change them."""
@@ -97,7 +89,7 @@ def _fold_sides(v, start, length, plus, minus):  # type: ignore[no-untyped-def]
     return _folded(plus, half), _folded(minus, half)
 
 
-@numba.njit(nogil=True, error_model="numpy")
+@part
 def _column_sums(v, start, stop, room, sums):  # type: ignore[no-untyped-def]
     """Return the sums of the elements above zero and of those below, of a column. ``room``: a buffer for halves of
     blocks, ``sums``: for the sums of blocks."""
@@ -115,7 +107,7 @@ def _column_sums(v, start, stop, room, sums):  # type: ignore[no-untyped-def]
     return _folded(sums[0], whole), _folded(sums[1], whole)
 
 
-@kernel(types.void(_values, types.uint64, _vector, _vector, _vector))
+@kernel(types.void(a.F32_IN, types.uint64, a.F32, a.F32, a.F32))
 def _columns(v, length, above, below, q):  # type: ignore[no-untyped-def]
     """Write the two means of every column of ``length`` elements (the last perhaps shorter), and the mean that stands for
     each element of v into q."""
@@ -137,13 +129,14 @@ def _columns(v, length, above, below, q):  # type: ignore[no-untyped-def]
             q[i] = down if v[i] < _zero else up
 
 
-@kernel(types.void(_values, types.float32, _vector))
-def _signs(v, scale, q):  # type: ignore[no-untyped-def]
+@kernel(types.void(a.F32_IN, types.float32, a.F32))
+def signs(v, scale, q):  # type: ignore[no-untyped-def]
+    """Set q = -scale where v is below zero, scale elsewhere."""
     for i in range(v.size):
         q[i] = -scale if v[i] < _zero else scale
 
 
-@numba.njit(nogil=True, error_model="numpy")
+@part
 def _choose_column(bits, first_bit, up, down, q, start, stop):  # type: ignore[no-untyped-def]
     """Set q[start:stop] = down where the bit is set, else up; bit ``first_bit`` belongs to q[0]. Whole bytes go
     together."""
@@ -163,7 +156,7 @@ def _choose_column(bits, first_bit, up, down, q, start, stop):  # type: ignore[n
         i += _1
 
 
-@kernel(types.void(_codes, types.uint64, types.uint64, types.uint64, _numbers_in, _numbers_in, _numbers))
+@kernel(types.void(a.U8_IN, types.uint64, types.uint64, types.uint64, a.I32_IN, a.I32_IN, a.I32))
 def _choose(bits, first_bit, offset, length, above, below, q):  # type: ignore[no-untyped-def]
     """Fill q column by column. All floats are taken as whole numbers, so that masks can choose among them."""
     size = np.uint64(q.size)
@@ -184,11 +177,6 @@ def block_sums(v: F32, squared: bool) -> F64:
 
     run_parts(some, 0, v.size, BLOCK)
     return sums
-
-
-def signs(v: F32, scale: np.float32, q: F32) -> None:
-    """Set q = -scale where v is below zero, scale elsewhere."""
-    _signs(v, scale, q)
 
 
 def columns(v: F32, length: int, q: F32) -> tuple[F32, F32]:

@@ -13,63 +13,23 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from taut.codecs.kernels.torch_ops import (
-    add_at,
-    add_bits,
-    add_values,
-    add_words,
-    finite,
-    grow,
-    host,
-    like,
-    load,
-    mean,
-    rest,
-    sample,
-    take,
-    take_change,
-)
+from taut.codecs.kernels.torch_ops import *  # noqa: F403  # all but the two scans
 from taut.codecs.kernels.triton import scan
-from taut.codecs.kernels.triton.blocks import levels8, onebit
 from taut.codecs.kernels.triton.buffers import Scratch, scratch
 from taut.codecs.kernels.triton.launch import Scan, fetch_bits, fetch_words, launch_bits, launch_words, room_for
-from taut.codecs.kernels.triton.topk import topk
 from taut.codecs.wire.payload import bit_values
 from taut.codecs.wire.sign_list import WORDS_PER_BITMAP, Signs
 
 FUSES = True  # error feedback asks compressors for ``fused`` where a state has these kernels
 
-__all__ = [
-    "FUSES",
-    "add_at",
-    "add_bits",
-    "add_values",
-    "add_words",
-    "finite",
-    "grow",
-    "host",
-    "levels8",
-    "like",
-    "load",
-    "mean",
-    "onebit",
-    "rest",
-    "sample",
-    "take",
-    "take_change",
-    "tether",
-    "threshold",
-    "topk",
-]
 
-
-@torch.no_grad()
+@torch.no_grad()  # type: ignore[no-redef]
 def tether(w: Tensor, b: Tensor, lo: int, hi: int, limit: float, up: float, out: npt.NDArray[np.uint32]) -> Signs:
     """Send the sign s where |w - b| >= limit: b += s up, w -= s (limit - up)."""
     return _signs(tether_scan(w, b, lo, hi, limit, up), out)
 
 
-@torch.no_grad()
+@torch.no_grad()  # type: ignore[no-redef]
 def threshold(
     w: Tensor, b: Tensor, r: Tensor, lo: int, hi: int, tau: float, share: float, out: npt.NDArray[np.uint32]
 ) -> Signs:

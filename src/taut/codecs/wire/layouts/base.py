@@ -34,7 +34,7 @@ class Layout(ABC):
 
 
 class DenseLayout(Layout):
-    """A number for every element of the range."""
+    """A number for every element of the range, which is what the header counts."""
 
     @abstractmethod
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
@@ -64,9 +64,9 @@ def check_length(head: Header, body: Body, nbytes: int) -> None:
         raise MalformedMessage(f"{head.kind.name} payload with a body of {len(body)} bytes instead of {nbytes}")
 
 
-def check_count(head: Header, count: int) -> None:
-    if head.count != count % 2**32:
-        raise MalformedMessage(f"{head.kind.name} payload of {count} elements that counts {head.count}")
+def check_scales(head: Header, scales: F32) -> None:
+    if not (np.isfinite(scales).all() and (scales >= 0.0).all()):
+        raise MalformedMessage(f"{head.kind.name} payload with a scale that is negative or not finite")
 
 
 def check_finite(values: npt.NDArray[Any], what: str) -> None:

@@ -15,8 +15,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.parallel import run_parts
-from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_count, check_length, largest, part
+from taut.codecs.parallel import run_chunks
+from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_length, largest, part
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -32,7 +32,6 @@ class Fp16Layout(DenseLayout):
 
     def check(self, head: Header, body: Body) -> None:
         scales, codes = self._read(head, body)
-        check_count(head, head.length)
         bits = scales.view(np.uint32)
         exponents = bits >> _EXPONENT_SHIFT
         if (bits << (32 - _EXPONENT_SHIFT)).any() or not ((exponents >= LEAST) & (exponents <= MOST)).all():
@@ -64,7 +63,6 @@ class Bf16Layout(DenseLayout):
 
     def check(self, head: Header, body: Body) -> None:
         check_length(head, body, 2 * head.length)
-        check_count(head, head.length)
         _check_exponents(head, part(body, np.uint16, 0, head.length), 0x7F80)
 
     def reach(self, head: Header, body: Body) -> float:
@@ -81,10 +79,5 @@ class Bf16Layout(DenseLayout):
 
 def _check_exponents(head: Header, codes: U16, mask: int) -> None:
     """Raise if all bits of an exponent are set: the number is infinite or NaN."""
-
-    def some(lo: int, hi: int) -> None:
-        for start in range(lo, hi, CHUNK):
-            if ((codes[start : start + CHUNK] & mask) == mask).any():
-                raise MalformedMessage(f"a {head.kind.name} payload with a number that is not finite")
-
-    run_parts(some, 0, len(codes), CHUNK)
+    if any(run_chunks(lambda start, stop: ((codes[start:stop] & mask) == mask).any(), 0, len(codes), CHUNK)):
+        raise MalformedMessage(f"a {head.kind.name} payload with a number that is not finite")

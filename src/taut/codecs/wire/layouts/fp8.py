@@ -16,8 +16,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from taut.codecs.parallel import run_parts
-from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_count, check_finite, check_length, largest, part
+from taut.codecs.parallel import run_chunks
+from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_finite, check_length, check_scales, largest, part
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -30,24 +30,17 @@ class Fp8Layout(DenseLayout):
 
     def check(self, head: Header, body: Body) -> None:
         scales, numbers = self._read(head, body)
-        check_count(head, head.length)
-        if not (np.isfinite(scales).all() and (scales >= 0.0).all()):
-            raise MalformedMessage("an EIGHTHS payload with a scale that is negative or not finite")
+        check_scales(head, scales)
         with np.errstate(over="ignore"):
             check_finite(scales * np.float32(GREATEST), "an EIGHTHS payload")
-
-        def some(lo: int, hi: int) -> None:
-            for start in range(lo, hi, CHUNK):
-                if ((numbers[start : start + CHUNK] & 0x7F) == 0x7F).any():
-                    raise MalformedMessage("an EIGHTHS payload with a code that is not used")
-
-        run_parts(some, 0, len(numbers), CHUNK)
+        if any(run_chunks(lambda start, stop: ((numbers[start:stop] & 0x7F) == 0x7F).any(), 0, len(numbers), CHUNK)):
+            raise MalformedMessage("an EIGHTHS payload with a code that is not used")
 
     def reach(self, head: Header, body: Body) -> float:
         return GREATEST * largest(self._read(head, body)[0])
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
-        from taut.codecs.kernels.cpu.floats import read_fp8
+        from taut.codecs.kernels.cpu.levels import read_fp8
 
         scales, numbers = self._read(head, body)
         for start in range(lo, hi, CHUNK):

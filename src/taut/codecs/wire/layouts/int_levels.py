@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_count, check_finite, check_length, largest, part
+from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_finite, check_length, check_scales, largest, part
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -42,10 +42,12 @@ def pack_numbers(numbers: npt.NDArray[np.int8], width: int) -> npt.NDArray[np.ui
     """
     if width == 8:
         return numbers.view(np.uint8)
-    from taut.codecs.kernels.cpu.levels import pack
+    from taut.codecs.kernels.cpu.levels import pack_2, pack_4
 
     spare = -len(numbers) % (8 // width)
-    return pack(np.concatenate((numbers, np.zeros(spare, np.int8))) if spare else numbers, width)
+    together = (np.concatenate((numbers, np.zeros(spare, np.int8))) if spare else numbers).view(f"u{8 // width}")
+    packed: npt.NDArray[np.uint8] = (pack_4 if width == 4 else pack_2)(np.require(together, requirements="A"))
+    return packed
 
 
 def unpack_numbers(packed: npt.NDArray[np.uint8], width: int, count: int) -> npt.NDArray[np.int8]:
@@ -58,7 +60,8 @@ def unpack_numbers(packed: npt.NDArray[np.uint8], width: int, count: int) -> npt
         return packed[:count].view(np.int8)
     from taut.codecs.kernels.cpu.levels import unpack
 
-    return unpack(packed, width)[:count]
+    numbers: npt.NDArray[np.int8] = unpack(packed, width)[:count]
+    return numbers
 
 
 def width_of(levels: int) -> int:
@@ -75,9 +78,7 @@ class IntLevelsLayout(DenseLayout):
 
     def check(self, head: Header, body: Body) -> None:
         width, _, scales, packed = self._read(head, body)
-        check_count(head, head.length)
-        if not (np.isfinite(scales).all() and (scales >= 0.0).all()):
-            raise MalformedMessage("a LEVELS payload with a scale that is negative or not finite")
+        check_scales(head, scales)
         with np.errstate(over="ignore"):
             reach = scales * np.float32((1 << (width - 1)) - 1)
         if not np.isfinite(reach).all():  # a scale is nearly too large: it depends on the numbers

@@ -17,17 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.wire.layouts.base import (
-    F32,
-    Body,
-    DenseLayout,
-    at_or_after,
-    check_count,
-    check_finite,
-    check_length,
-    largest,
-    part,
-)
+from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, at_or_after, check_finite, check_length, largest, part
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -69,7 +59,6 @@ class LowRankLayout(DenseLayout):
     kind: ClassVar[Kind] = Kind.LOWRANK
 
     def check(self, head: Header, body: Body) -> None:
-        check_count(head, head.length)
         table, numbers = self._read(head, body)
         check_finite(numbers, "a LOWRANK payload")
         thin = table[table[:, 2] > 0]

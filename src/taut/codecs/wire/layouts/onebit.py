@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, at_or_after, check_count, check_length, largest, part
+from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, at_or_after, check_length, largest, part
 from taut.codecs.wire.layouts.sign_bits import check_spare
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
@@ -45,7 +45,6 @@ class OneBitLayout(DenseLayout):
     kind: ClassVar[Kind] = Kind.COLUMNS
 
     def check(self, head: Header, body: Body) -> None:
-        check_count(head, head.length)
         parts = _read(head, body)
         if not (np.isfinite(parts.plus).all() and (parts.plus >= 0.0).all()):
             raise MalformedMessage("a COLUMNS payload with a mean of its upper elements that is negative or not finite")

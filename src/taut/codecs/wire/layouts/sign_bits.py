@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from taut.codecs.parallel import run_parts
-from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_count, check_length
+from taut.codecs.parallel import run_chunks
+from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_length
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -24,12 +24,10 @@ def minus_bits(v: F32) -> Body:
     """
     bits = np.empty(-(-len(v) // 8), np.uint8)
 
-    def some(first: int, last: int) -> None:
-        for start in range(first, last, CHUNK):
-            stop = min(start + CHUNK, last)
-            bits[start // 8 : -(-stop // 8)] = np.packbits(v[start:stop] < 0, bitorder="little")
+    def write(start: int, stop: int) -> None:
+        bits[start // 8 : -(-stop // 8)] = np.packbits(v[start:stop] < 0, bitorder="little")
 
-    run_parts(some, 0, len(v), CHUNK)
+    run_chunks(write, 0, len(v), CHUNK)
     return bits
 
 
@@ -45,7 +43,6 @@ class SignBitsLayout(DenseLayout):
 
     def check(self, head: Header, body: Body) -> None:
         check_length(head, body, -(-head.length // 8))
-        check_count(head, head.length)
         check_spare(head, body)
 
     def reach(self, head: Header, body: Body) -> float:

@@ -1,6 +1,6 @@
 """Fuzzing of frames: any bytes are a message of the family that was asked for, or raise ``MalformedMessage``.
 
-from taut.testing.fuzz.frame_fuzz import fuzz_frames
+from fuzzers.frame_fuzz import fuzz_frames
 fuzz_frames(messages, count=100_000, seed=0)
 """
 

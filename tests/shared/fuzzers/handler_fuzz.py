@@ -1,6 +1,6 @@
 """Fuzzing of the supervisor's handlers: whatever valid message comes, in whatever state the run is, none of them raises.
 
-    from taut.testing.fuzz.handler_fuzz import fuzz_handlers
+    from fuzzers.handler_fuzz import fuzz_handlers
     fuzz_handlers(count=100_000, seed=0)
 
 Random messages (``random_messages.py``) come between those of correct workers, so that the run makes progress. Every
@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from fuzzers.random_messages import MODEL, RandomMessages
 from taut.core import messages as m
 from taut.core.sample_ranges import count as count_samples
 from taut.errors import Misuse
@@ -29,7 +30,6 @@ from taut.supervisor.run.actions import Action, Save, SaveCheckpoint, SaveIndex,
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.snapshot import keep, outline, recall
-from taut.testing.fuzz.random_messages import MODEL, RandomMessages
 from taut.transport.framing import decode, encode, payload_count
 
 STATES = ("waiting", "training", "draining", "saving", "finished", "failed", "recovered")

@@ -5,7 +5,7 @@ bytes changed. Every strategy of the registry gets them in every state of a run:
 deaths and joins, while the run is drained. A message is accepted or refused (``MalformedMessage``); any other exception
 is a failure.
 
-    from taut.testing.fuzz.peer_fuzz import fuzz_peers
+    from fuzzers.peer_fuzz import fuzz_peers
     fuzz_peers(count=10_000, seed=0)
 """
 
@@ -19,6 +19,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from fuzzers.frame_fuzz import mutated
+from fuzzers.message_samples import message_samples
 from taut.codecs import merge, snap
 from taut.codecs import parse as parse_codec
 from taut.core import events
@@ -28,8 +30,6 @@ from taut.strategies.api import Draining, HeldUp
 from taut.strategies.compatibility import default_topology
 from taut.strategies.delivery.channels import Channels
 from taut.strategies.registry import REGISTRY, Choice, parse
-from taut.testing.fuzz.frame_fuzz import mutated
-from taut.testing.fuzz.message_samples import message_samples
 from taut.testing.worlds.codec_actor import with_codec, with_coder
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
@@ -277,7 +277,9 @@ def _fuzz_stream(choice: Choice, count: int, choose: random.Random, lies: Lies) 
         for _ in range(choose.randrange(3)):
             happen(_honest(own, payloads, choose))
         message = _told(said[-8:], choose)
-        some = [_changed(choose.choice(payloads), choose) for _ in getattr(message, "spans", ())]
+        some = [
+            _changed(choose.choice(payloads), choose) for _ in (message.spans if isinstance(message, m.Updates) else ())
+        ]
         sender = choose.choice((1, 1, 2, LIAR, 9))
         lies.tell(lambda: happen(events.Arrived(sender, message, some)))  # noqa: B023
 

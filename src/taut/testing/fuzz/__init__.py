@@ -1,1 +1,0 @@
-"""Fuzzing of payloads, frames and messages."""
