@@ -41,6 +41,7 @@ def cluster() -> Iterator[Cluster]:
 def driver(cluster: Cluster) -> Iterator[Any]:
     """This process, connected to the cluster."""
     import ray
+    import ray.train
 
     ray.init(address=cluster.address, log_to_driver=False)
     try:
