@@ -87,10 +87,8 @@ class Registry(MutableMapping[str, T], Generic[T]):
         try:
             found: Any = entry.load()
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise Misuse(
-                _blame(self.kind, entry), f"{entry.value} to be importable ({reason})", _remedy(entry)
-            ) from error
+            expected = f"{entry.value} to be importable ({type(error).__name__}: {error})"
+            raise Misuse(_blame(self.kind, entry), expected, _remedy(entry)) from error
         bases = tuple(_attribute(base) for base in self._bases)
         if bases and not (isinstance(found, type) and issubclass(found, bases)):
             names = " or ".join(base.__name__ for base in bases)

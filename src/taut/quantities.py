@@ -32,11 +32,10 @@ def parse_duration(written: str, blame: str = "") -> float:
     >>> [parse_duration(each) for each in ("30s", "5m", "200us", "1.5h")]
     [30.0, 300.0, 0.0002, 5400.0]
     """
-    number, unit = split_unit(
-        written, blame or f"duration {written!r}", SECONDS, "a duration with a unit", "30s, 5m or 200us"
-    )
+    blame = blame or f"duration {written!r}"
+    number, unit = split_unit(written, blame, SECONDS, "a duration with a unit", "30s, 5m or 200us")
     if number < 0.0:
-        raise Misuse(blame or f"duration {written!r}", "a duration of at least 0", "leave the minus out")
+        raise Misuse(blame, "a duration of at least 0", "leave the minus out")
     return number / PER_SECOND[unit] if unit in PER_SECOND else number * SECONDS[unit]
 
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reducing import Cluster, cluster_of, programs, results
 
-from taut.collectives import REGISTRY, Program, ReceiveStep, Reduction, Ring, SendStep, Torus
+from taut.collectives import REGISTRY, Program, Reduction, Ring, Torus
 from taut.collectives.plan import segments
+from taut.collectives.schedule import Range
 from taut.errors import MalformedMessage, Misuse
 
 seeds = st.integers(0, 2**32 - 1)
@@ -68,7 +69,7 @@ def test_a_lost_message_is_never_taken_for_success(schedule, p, length, segment_
     ((frm, piece),) = cluster.lost
     assert not cluster.machines[piece.to].done
     receives = schedule.program(p, piece.to, length).rounds[piece.round][1]
-    if all(receive.add for receive in receives if receive.frm == frm):  # then a term is missing, and nobody has the sum
+    if all(receive.add for receive in receives if receive.peer == frm):  # then a term is missing, and nobody has the sum
         assert not any(machine.done for machine in cluster.machines)
     for machine, result in zip(cluster.machines, results(cluster), strict=True):
         assert not machine.done or (result == parts.sum(axis=0)).all()
@@ -126,9 +127,10 @@ def test_malformed_messages_change_nothing(schedule, begun):
     receiver = cluster.machines[0]
     if begun:
         cluster.send(0, receiver.begin())
-    first = next(receive for _, receives in schedule.program(3, 0, 50).rounds for receive in receives)
+    rounds = enumerate(schedule.program(3, 0, 50).rounds)
+    number, first = next((number, receive) for number, (_, receives) in rounds for receive in receives)
     lo, hi = next(segments(first.lo, first.hi, 8))
-    frm, number, data = first.frm, first.round, bytes(4 * (hi - lo))
+    frm, data = first.peer, bytes(4 * (hi - lo))
     before = receiver.buffer.tobytes()
     for wrong in [
         (0, number, 0, data),  # from itself
@@ -151,8 +153,8 @@ def test_malformed_messages_change_nothing(schedule, begun):
 def test_what_is_added_to_while_it_travels_is_copied():
     """A butterfly, which no schedule here uses: both send all they have and add what comes, in the same round."""
     both = [
-        Program((((SendStep(0, 1, 0, 4),), (ReceiveStep(0, 1, 0, 4, True),)),)),
-        Program((((SendStep(0, 0, 0, 4),), (ReceiveStep(0, 0, 0, 4, True),)),)),
+        Program((((Range(1, 0, 4),), (Range(1, 0, 4, True),)),)),
+        Program((((Range(0, 0, 4),), (Range(0, 0, 4, True),)),)),
     ]
     machines = [Reduction(program, np.full(4, place + 1, np.float32)) for place, program in enumerate(both)]
     Cluster(machines).run(0)
@@ -163,9 +165,9 @@ def test_what_comes_for_a_later_round_waits_until_the_range_was_sent():
     """The send of round 1 waits for one half of its range; nothing may be added to the other half meanwhile."""
     program = Program(
         (
-            ((), (ReceiveStep(0, 1, 0, 2, True),)),
-            ((SendStep(1, 1, 0, 4),), ()),
-            ((), (ReceiveStep(2, 1, 2, 4, True),)),
+            ((), (Range(1, 0, 2, True),)),
+            ((Range(1, 0, 4),), ()),
+            ((), (Range(1, 2, 4, True),)),
         )
     )
     reduction = Reduction(program, np.ones(4, np.float32))

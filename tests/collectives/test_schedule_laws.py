@@ -24,10 +24,9 @@ def test_every_send_is_received_and_nothing_else_is(schedule, p, length):
     for place, program in enumerate(programs(schedule, p, length)):
         assert program.length == length
         for number, (sends, receives) in enumerate(program.rounds):
-            assert {each.round for each in (*sends, *receives)} <= {number}
             assert all(0 <= each.lo < each.hi <= program.length for each in (*sends, *receives))
-            sent += [(number, place, each.to, each.lo, each.hi) for each in sends]
-            received += [(number, each.frm, place, each.lo, each.hi) for each in receives]
+            sent += [(number, place, each.peer, each.lo, each.hi) for each in sends]
+            received += [(number, each.peer, place, each.lo, each.hi) for each in receives]
     assert sorted(sent) == sorted(received)
     assert all(frm != to for _, frm, to, _, _ in sent)
 

@@ -54,6 +54,6 @@ def test_the_suite_catches_a_transport_that_swallows_messages() -> None:
         return lossy
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("taut.testing.checks.transport_carrying.DEADLINE_S", 0.2)
+        patch.setattr("taut.testing.checks.transport_check.DEADLINE_S", 0.2)
         with pytest.raises(AssertionError):
             check_transport(network)

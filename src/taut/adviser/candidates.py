@@ -49,7 +49,6 @@ class Candidate:
 
     @property
     def steps(self) -> int:
-        """Return how many steps to simulate."""
         return LOCKSTEP_STEPS if self.completeness is Completeness.SYNCHRONOUS else STEPS
 
     def flags(self) -> list[str]:

@@ -28,7 +28,6 @@ def counted(text: str) -> dict[str, float]:
 
 
 def is_measured(statistics: Statistics) -> bool:
-    """Return whether this worker's part of the probe is over."""
     return counted(statistics.counted).get("measured") == 1.0
 
 

@@ -174,5 +174,4 @@ def _dense(probe: Probe) -> str:
 
 
 def rate_text(bytes_per_s: float) -> str:
-    """Return the speed of a link."""
     return f"{quantity(bytes_per_s, 'B')}/s"

@@ -60,7 +60,6 @@ class AdviceReport:
         return f"taut supervisor {flags}    # and on each machine: taut worker --join ADDRESS {script}"
 
     def record(self, top: int) -> dict[str, Any]:
-        """Return the report, for JSON."""
         batch = self.probe.workers[0].batch
         return {
             "workers": self.workers,
@@ -94,7 +93,6 @@ class AdviceReport:
 
 
 def prediction_record(prediction: Prediction) -> dict[str, Any]:
-    """Return one prediction, for JSON."""
     candidate, figures = prediction.candidate, prediction.figures
     return {
         "name": candidate.name,

@@ -32,7 +32,6 @@ class Verified:
 
 
 def command(prediction: Prediction, workers: int, script: Path, args: Sequence[str]) -> list[str]:
-    """Return the command to type, as words."""
     return ["taut", "run", "--workers", str(workers), *prediction.candidate.flags(), str(script), *args]
 
 

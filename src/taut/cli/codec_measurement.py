@@ -64,8 +64,7 @@ def on_checkpoints(specs: Sequence[str], paths: Sequence[Path], most: int, progr
 
 
 class Watching:
-    """A measurement of all codecs on copies of a script's weights, which follow the script. The later half of ``steps``
-    counts."""
+    """A measurement of codecs on copies of a script's weights, which follow it. The later half of ``steps`` counts."""
 
     def __init__(self, specs: Sequence[str], steps: int, most: int, progress: Progress) -> None:
         self.specs, self.steps, self.most, self.progress = specs, steps, most, progress
@@ -106,8 +105,7 @@ def on_script(
 
 
 def keep(specs: Sequence[str], elements: int | None, progress: Progress) -> tuple[str, list[Listed], Path]:
-    """Measure codecs, and write their costs to the user's file. Return a description of the updates, the figures, and
-    the file."""
+    """Measure codecs, and write their costs to the user's file. Return which updates, the figures, and the file."""
     wrong = [word for word in specs if ":" in word]
     if wrong:
         raise Misuse(f"--measure with {wrong[0]}", "codecs without settings", "their bits follow from the settings")

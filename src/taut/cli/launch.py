@@ -180,8 +180,7 @@ def script_of(given: Path, module: bool) -> Path:
 
 
 def check_script(script: Path, folder: str = "") -> None:
-    """Refuse a script that is not there, before anything is started; a module, as seen from ``folder`` (else the current
-    one)."""
+    """Refuse a script that is not there, before anything is started; a module, as seen from ``folder`` (else: here)."""
     module = module_of(script)
     if module:
         _check_module(module, folder or str(Path.cwd()))

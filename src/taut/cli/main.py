@@ -69,8 +69,7 @@ def _root(
 
 
 def _let_go_of_output() -> None:
-    """Send the output that is left in memory nowhere: else Python would say at its end, too, that it cannot be
-    written."""
+    """Send the output that is left in memory nowhere: else Python would say at its end that it cannot be written."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

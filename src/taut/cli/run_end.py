@@ -45,18 +45,12 @@ class RunEnd:
 
     @property
     def exit_code(self) -> int:
-        code = self._exit_code
-        return Misuse.exit_code if code == 1 and self.misuse else code
-
-    @property
-    def _exit_code(self) -> int:
         if self.interrupted:
             return INTERRUPTED
+        code = int(not self.superseded) if self.outcome is None else self.outcome.exit_code
         if any(not each.clean for each in self.late):
-            return 1
-        if self.outcome is None:
-            return 0 if self.superseded else 1
-        return self.outcome.exit_code
+            code = 1
+        return Misuse.exit_code if code == 1 and self.misuse else code
 
 
 def report_failures(ended: RunEnd, engine: Engine, display: Display) -> None:

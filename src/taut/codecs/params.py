@@ -49,11 +49,8 @@ def check_not_negative(codec: Any, parameter: str) -> None:
 def check_density(codec: Any) -> None:
     value = codec.density
     if value is not None and not 0.0 < value <= 1.0:
-        raise Misuse(
-            f"{codec.name}: density={value:g}",
-            "a share of the elements, above 0 and up to 1",
-            "try density=0.005",
-        )
+        expected = "a share of the elements, above 0 and up to 1"
+        raise Misuse(f"{codec.name}: density={value:g}", expected, "try density=0.005")
 
 
 def check_one_of(codec: Any, *parameters: str) -> None:

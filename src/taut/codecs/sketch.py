@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from taut.codecs.kernels import cpu
 from taut.core.splitmix import MULTIPLIERS, STRIDE
 from taut.errors import Misuse
 
@@ -37,10 +38,8 @@ def sketch(w: Any, seed: int = 0, buckets: int = 256) -> list[float]:
     if buckets not in (64, 128, 256, 512, 1024):
         raise Misuse(f"{buckets} buckets", "64, 128, 256, 512 or 1024")
     if isinstance(w, np.ndarray):
-        from taut.codecs.kernels.cpu.kernels import add_to_sketch
-
         sums = np.zeros(buckets + 64, np.float64)
-        add_to_sketch(w, np.uint64(seed), sums)
+        cpu.kernels.add_to_sketch(w, np.uint64(seed), sums)
         sums[:64] += sums[buckets:]  # a block that began near the end wraps around
         return [float(number) for number in sums[:buckets]]
     return _sketch_torch(w, seed, buckets)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from taut.collectives.halving_doubling import HalvingDoubling
 from taut.collectives.reduction import SEGMENT_ELEMENTS, Piece, Reduction
 from taut.collectives.ring import Ring
-from taut.collectives.schedule import Program, ReceiveStep, Schedule, SendStep
+from taut.collectives.schedule import Program, Schedule
 from taut.collectives.torus import Torus
 from taut.collectives.tree import Tree
 from taut.errors import Misuse
 from taut.specs import did_you_mean
 
+__all__ = ["REGISTRY", "SEGMENT_ELEMENTS", "Piece", "Program", "Reduction", "Schedule", "named"]
 REGISTRY: dict[str, Schedule] = {each.name: each for each in (Ring(), HalvingDoubling(), Torus(), Tree())}
 
 
@@ -28,20 +29,3 @@ def named(name: str) -> Schedule:
         remedy = did_you_mean(name, REGISTRY, "take 'ring'")
         raise Misuse(f"schedule {name!r}", f"one of {', '.join(REGISTRY)}", remedy)
     return REGISTRY[name]
-
-
-__all__ = [
-    "REGISTRY",
-    "SEGMENT_ELEMENTS",
-    "HalvingDoubling",
-    "Piece",
-    "Program",
-    "ReceiveStep",
-    "Reduction",
-    "Ring",
-    "Schedule",
-    "SendStep",
-    "Torus",
-    "Tree",
-    "named",
-]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from taut.collectives.schedule import ELEMENT_NBYTES, Round, Schedule
+from taut.collectives.schedule import ELEMENT_NBYTES, Range, Round, Schedule
+
+_NOTHING: Round = ([], [])
 
 
 @dataclass(frozen=True)
@@ -21,24 +23,23 @@ class HalvingDoubling(Schedule):
     Rabenseifner, Optimization of collective reduction operations, 2004.
 
     >>> for sends, receives in HalvingDoubling().program(3, 0, 10).rounds: print(*sends, *receives)
-    ReceiveStep(round=0, frm=2, lo=0, hi=10, add=True)
-    SendStep(round=1, to=1, lo=5, hi=10) ReceiveStep(round=1, frm=1, lo=0, hi=5, add=True)
-    SendStep(round=2, to=1, lo=0, hi=5) ReceiveStep(round=2, frm=1, lo=5, hi=10, add=False)
-    SendStep(round=3, to=2, lo=0, hi=10)
+    Range(peer=2, lo=0, hi=10, add=True)
+    Range(peer=1, lo=5, hi=10, add=False) Range(peer=1, lo=0, hi=5, add=True)
+    Range(peer=1, lo=0, hi=5, add=False) Range(peer=1, lo=5, hi=10, add=False)
+    Range(peer=2, lo=0, hi=10, add=False)
     """
 
     name = "halving-doubling"
 
     def exchanges(self, p: int, position: int, length: int) -> list[Round]:
         q = core(p)
-        extra = position - q if position >= q else position + q if position + q < p else None
-        fold: Round = ([], [])
-        unfold: Round = ([], [])
-        if extra is not None:
-            down, up = (fold, unfold) if position >= q else (unfold, fold)
-            down[0].append((extra, 0, length))
-            up[1].append((extra, 0, length, position < q))
-        inner = list(_exchanges(q, position, length)) if position < q else [([], [])] * self.rounds(q)
+        fold, unfold = _NOTHING, _NOTHING
+        if position >= q:
+            whole = [Range(position - q, 0, length)]
+            fold, unfold = (whole, []), ([], whole)
+        elif position + q < p:
+            fold, unfold = ([], [Range(position + q, 0, length, True)]), ([Range(position + q, 0, length)], [])
+        inner = list(_exchanges(q, position, length)) if position < q else [_NOTHING] * self.rounds(q)
         return inner if q == p else [fold, *inner, unfold]
 
     def rounds(self, p: int) -> int:
@@ -86,7 +87,9 @@ def _block(q: int, position: int, size: int, length: int) -> tuple[int, int]:
 def _exchanges(q: int, position: int, length: int) -> Iterator[Round]:
     for distance in _distances(q):
         other = position ^ distance
-        yield [(other, *_block(q, other, distance, length))], [(other, *_block(q, position, distance, length), True)]
+        mine, theirs = _block(q, position, distance, length), _block(q, other, distance, length)
+        yield [Range(other, *theirs)], [Range(other, *mine, True)]
     for distance in reversed(_distances(q)):
         other = position ^ distance
-        yield [(other, *_block(q, position, distance, length))], [(other, *_block(q, other, distance, length), False)]
+        mine, theirs = _block(q, position, distance, length), _block(q, other, distance, length)
+        yield [Range(other, *mine)], [Range(other, *theirs)]

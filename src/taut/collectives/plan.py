@@ -8,11 +8,12 @@ their segments (in a ring, always), and a segment can go on as soon as it alone 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from taut.collectives.schedule import Program, ReceiveStep, SendStep
+from taut.collectives.schedule import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +92,10 @@ def plan(program: Program, segment_elements: int) -> ReductionPlan:
 
 
 def _cut(program: Program, segment_elements: int) -> Iterator[Step]:
-    for sends, receives in program.rounds:
-        counts: dict[tuple[bool, int], int] = {}
-        messages: list[SendStep | ReceiveStep] = [*sends, *receives]  # a send carries what was there before its round
-        for message in messages:
-            sending = isinstance(message, SendStep)
-            peer = message.to if isinstance(message, SendStep) else message.frm
-            add = isinstance(message, ReceiveStep) and message.add
-            for lo, hi in segments(message.lo, message.hi, segment_elements):
-                segment = counts.get((sending, peer), 0)
-                counts[sending, peer] = segment + 1
-                yield Step(sending, peer, message.round, segment, lo, hi, add, False)
+    for number, (sends, receives) in enumerate(program.rounds):
+        for sending, ranges in ((True, sends), (False, receives)):  # a send carries what was there before its round
+            counts: Counter[int] = Counter()
+            for each in ranges:
+                for lo, hi in segments(each.lo, each.hi, segment_elements):
+                    yield Step(sending, each.peer, number, counts[each.peer], lo, hi, each.add, False)
+                    counts[each.peer] += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from taut.collectives.schedule import ELEMENT_NBYTES, Round, Schedule, chunk
+from taut.collectives.schedule import ELEMENT_NBYTES, Range, Round, Schedule, chunk
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Ring(Schedule):
     Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 
     >>> for sends, receives in Ring().program(2, 0, 10).rounds: print(*sends, *receives)
-    SendStep(round=0, to=1, lo=0, hi=5) ReceiveStep(round=0, frm=1, lo=5, hi=10, add=True)
-    SendStep(round=1, to=1, lo=5, hi=10) ReceiveStep(round=1, frm=1, lo=0, hi=5, add=False)
+    Range(peer=1, lo=0, hi=5, add=False) Range(peer=1, lo=5, hi=10, add=True)
+    Range(peer=1, lo=5, hi=10, add=False) Range(peer=1, lo=0, hi=5, add=False)
     """
 
     name = "ring"
@@ -43,7 +43,7 @@ def reduce_scatter(members: Sequence[int], at: int, lo: int, hi: int) -> Iterato
     p = len(members)
     after, before = members[(at + 1) % p], members[at - 1]
     for step in range(p - 1):
-        yield [(after, *chunk(lo, hi, p, at - step))], [(before, *chunk(lo, hi, p, at - step - 1), True)]
+        yield [Range(after, *chunk(lo, hi, p, at - step))], [Range(before, *chunk(lo, hi, p, at - step - 1), True)]
 
 
 def all_gather(members: Sequence[int], at: int, lo: int, hi: int) -> Iterator[Round]:
@@ -51,7 +51,7 @@ def all_gather(members: Sequence[int], at: int, lo: int, hi: int) -> Iterator[Ro
     p = len(members)
     after, before = members[(at + 1) % p], members[at - 1]
     for step in range(p - 1):
-        yield [(after, *chunk(lo, hi, p, at + 1 - step))], [(before, *chunk(lo, hi, p, at - step), False)]
+        yield [Range(after, *chunk(lo, hi, p, at + 1 - step))], [Range(before, *chunk(lo, hi, p, at - step))]
 
 
 def dense_ring_nbytes(p: int, parameters: int) -> int:

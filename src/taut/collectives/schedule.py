@@ -12,49 +12,35 @@ The rules of a program, which ``Reduction`` executes:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from taut.errors import Misuse
 
 ELEMENT_NBYTES = 4  # sums are of float32
 
 
-@dataclass(frozen=True, slots=True)
-class SendStep:
-    """Elements ``lo..hi`` (``hi`` not included) go to the position ``to`` of the group, 0..p-1."""
+class Range(NamedTuple):
+    """Elements ``lo..hi`` (``hi`` not included) that go to, or come from, the position ``peer`` of the group. Those that
+    come are added to the buffer (``add``), or else replace it."""
 
-    round: int
-    to: int
+    peer: int
     lo: int
     hi: int
+    add: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiveStep:
-    """Elements ``lo..hi`` come from the position ``frm``: ``add`` them to the buffer, or else replace it."""
-
-    round: int
-    frm: int
-    lo: int
-    hi: int
-    add: bool
+Round = tuple[Sequence[Range], Sequence[Range]]  # what a position sends, and what it receives
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One position's part of a collective: per round its sends and its receives. ``length``: elements of the buffer that
-    it is for; None where a hand-written program leaves that open."""
+    """One position's part of a collective. ``length``: elements of the buffer that it is for; None where a hand-written
+    program leaves that open."""
 
-    rounds: tuple[tuple[tuple[SendStep, ...], tuple[ReceiveStep, ...]], ...]
+    rounds: tuple[Round, ...]
     length: int | None = None
-
-
-# A message before its round has a number: to, lo, hi; and frm, lo, hi, add.
-Outgoing = tuple[int, int, int]
-Incoming = tuple[int, int, int, bool]
-Round = tuple[list[Outgoing], list[Incoming]]
 
 
 class Schedule(ABC):
@@ -70,11 +56,12 @@ class Schedule(ABC):
             raise Misuse(f"position {position} in a group of {p}", f"0 to {p - 1}")
         if length < 0:
             raise Misuse(f"a buffer of {length}", "0 or more")
-        return assemble(length, self.exchanges(p, position, length))
+        rounds = self.exchanges(p, position, length)
+        return Program(tuple((_filled(sends), _filled(receives)) for sends, receives in rounds), length)
 
     @abstractmethod
     def exchanges(self, p: int, position: int, length: int) -> Iterable[Round]:
-        """Return the messages of a program, round by round; some may be of no elements."""
+        """Return the rounds of a program; ranges of no elements are left out later."""
 
     @abstractmethod
     def rounds(self, p: int) -> int:
@@ -94,22 +81,8 @@ class Schedule(ABC):
         """Return what ``position`` sends, to the byte, for a contribution of ``nbytes`` (float32: a multiple of 4)."""
 
 
-def assemble(length: int, rounds: Iterable[Round]) -> Program:
-    """Assign numbers to the rounds and leave out empty messages.
-
-    >>> assemble(5, [([(1, 0, 5)], []), ([(1, 3, 3)], [(1, 0, 5, False)])]).rounds[1]
-    ((), (ReceiveStep(round=1, frm=1, lo=0, hi=5, add=False),))
-    """
-    return Program(
-        tuple(
-            (
-                tuple(SendStep(number, to, lo, hi) for to, lo, hi in sends if hi > lo),
-                tuple(ReceiveStep(number, frm, lo, hi, add) for frm, lo, hi, add in receives if hi > lo),
-            )
-            for number, (sends, receives) in enumerate(rounds)
-        ),
-        length,
-    )
+def _filled(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    return tuple(each for each in ranges if each.hi > each.lo)
 
 
 def chunk(lo: int, hi: int, parts: int, which: int) -> tuple[int, int]:

@@ -32,7 +32,6 @@ class Torus(Schedule):
     name = "torus"
 
     def shape(self, p: int) -> tuple[int, int]:
-        """Return rows and columns for ``p`` positions."""
         if self.rows is None:
             rows = next(rows for rows in range(math.isqrt(p), 0, -1) if p % rows == 0)
         elif self.rows < 1 or p % self.rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taut.collectives.schedule import Round, Schedule
+from taut.collectives.schedule import Range, Round, Schedule
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class Tree(Schedule):
     Thakur, Rabenseifner and Gropp, Optimization of collective communication operations in MPICH, 2005.
 
     >>> for sends, receives in Tree().program(3, 1, 10).rounds: print(*sends, *receives)
-    SendStep(round=0, to=0, lo=0, hi=10)
+    Range(peer=0, lo=0, hi=10, add=False)
     <BLANKLINE>
     <BLANKLINE>
-    ReceiveStep(round=3, frm=0, lo=0, hi=10, add=False)
+    Range(peer=0, lo=0, hi=10, add=False)
     """
 
     name = "tree"
@@ -32,8 +32,8 @@ class Tree(Schedule):
         for bit in (1 << k for k in range(levels(p))):
             children = [position + bit] if _is_parent(p, position, bit) else []
             parents = [position - bit] if position % (2 * bit) == bit else []
-            up.append(([(to, 0, length) for to in parents], [(frm, 0, length, True) for frm in children]))
-            down.append(([(to, 0, length) for to in children], [(frm, 0, length, False) for frm in parents]))
+            up.append(([Range(to, 0, length) for to in parents], [Range(frm, 0, length, True) for frm in children]))
+            down.append(([Range(to, 0, length) for to in children], [Range(frm, 0, length) for frm in parents]))
         return [*up, *reversed(down)]
 
     def rounds(self, p: int) -> int:

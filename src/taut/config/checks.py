@@ -89,8 +89,7 @@ def strategy(given: object, blame: str) -> str:
 
 
 def topology(given: object, blame: str) -> str:
-    """Return a topology in its written form. The file of ``file:PATH`` is read here, so that workers elsewhere need no
-    file."""
+    """Return a topology in its written form. The file of ``file:PATH`` is read here: workers elsewhere need none."""
     from taut.topologies.registry import parse
     from taut.topologies.shapes.edge_list import resolve as read_file
 

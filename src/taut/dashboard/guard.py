@@ -56,8 +56,7 @@ class Asked(Struct, frozen=True):
 
     @classmethod
     def parse(cls, method: str, path: str, at: str, headers: Iterable[tuple[bytes, bytes]]) -> Asked:
-        """Read the headers that decide something; decline a request where one of them is there twice: a proxy may have
-        taken the other one."""
+        """Read the headers; decline a request where one that decides is there twice: a proxy may have taken the other."""
         found: dict[str, str] = {}
         for name, value in headers:
             key = name.decode("latin-1").lower()

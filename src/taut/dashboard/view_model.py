@@ -54,11 +54,7 @@ def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcom
         wall_s=view.wall_s,
         source="supervisor",
         secret_for="everything" if secret_for_all else "changes",
-        expected=view.expected,
-        train_s=view.train_s,
-        epoch=view.epoch,
-        samples_done=view.samples_done,
-        samples_total=view.samples_total,
+        **{name: getattr(view, name) for name in ("expected", "train_s", "epoch", "samples_done", "samples_total")},
         consensus=finite(view.consensus),
         identical=None if outcome is None else outcome.identical,
         exit_code=None if outcome is None else outcome.exit_code,
@@ -109,8 +105,7 @@ def event_lines(stored: StoredRun) -> list[EventLine]:
 
 
 def worker_lines(rows: Iterable[WorkerRow]) -> Workers:
-    """Return the workers that are there by rank, then those that are gone, the latest first; as many as one answer
-    holds."""
+    """Return the workers that are there by rank, then those that are gone, the latest first; as many as an answer has."""
     ordered = sorted(rows, key=lambda row: (row.state == "gone", -row.rank if row.state == "gone" else row.rank))
     return Workers(len(ordered), tuple(_worker(row) for row in ordered[:MOST_WORKERS]))
 
@@ -150,17 +145,12 @@ def _run_line(
 def _worker(row: WorkerRow) -> WorkerLine:
     given = row.statistics
     return WorkerLine(
-        rank=row.rank,
+        **{name: getattr(row, name) for name in ("rank", "pid", "state", "refused")},
+        **{name: getattr(given, name) for name in ("steps", "samples", "bytes_sent")},
         host=short(row.host),
-        pid=row.pid,
-        state=row.state,
         reason=short(row.reason),
-        steps=given.steps,
-        samples=given.samples,
         samples_per_s=finite(rate(given)),
         loss=finite(given.loss),
         staleness=finite(given.staleness),
-        bytes_sent=given.bytes_sent,
-        refused=row.refused,
         suspicion=finite(row.phi),
     )

@@ -29,7 +29,6 @@ class Choice:
 
     @property
     def kind(self) -> type[Any]:
-        """Return the class."""
         kind: type[Any] = REGISTRY[self.name]
         return kind
 
@@ -41,7 +40,6 @@ class Choice:
         return issubclass(self.kind, Method)
 
     def method(self) -> Method:
-        """Return a new instance of the method."""
         made: Method = self.kind(**self.settings)
         return made
 

@@ -207,8 +207,7 @@ class Loop:
         )
 
     def _apart(self, now: float) -> float:
-        """Return the distance between replicas. Sketches come with heartbeats: comparing a thousand more often takes
-        a core."""
+        """Return the distance between replicas, by heartbeat: comparing a thousand sketches more often takes a core."""
         if now - self._compared_s >= HEARTBEAT_S or self.cluster.outcome is not None:
             self._compared_s, self._distance = now, self.cluster.ending.distance()
         return self._distance

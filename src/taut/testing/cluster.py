@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from taut.config import WorkerEnvironment
@@ -39,9 +38,8 @@ class LocalCluster:
         self.script, self.args, self.patience_s = script, list(args), patience_s
         chosen = {"strategy": "async", "topology": "complete", "codec": "tether", **(settings or {})}
         self.supervisor = Supervisor(chosen, run_dir, run=run_dir.name, workers=expected or workers, seed=0)
-        self.environment = WorkerEnvironment(
-            self.supervisor.address, token_file=str(self.supervisor.token_file)
-        ).variables()
+        token_file = str(self.supervisor.token_file)
+        self.environment = WorkerEnvironment(self.supervisor.address, token_file=token_file).variables()
         self.run_dir = run_dir
         self.engines: list[LocalEngine] = []
         self.exits: list[Exit] = []
@@ -52,9 +50,7 @@ class LocalCluster:
         self.add(self._first)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         for engine in self.engines:
             engine.close()
         self.supervisor.stop()

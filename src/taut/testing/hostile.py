@@ -47,9 +47,7 @@ class HostileWorker:
         """Send a message to the supervisor."""
         return self.transport.send(m.SUPERVISOR, encode(message, payloads))
 
-    def send(
-        self, rank: int, message: m.Updates | m.Report | m.Parcel | m.Message, payloads: Sequence[bytes] = ()
-    ) -> bool:
+    def send(self, rank: int, message: m.Message, payloads: Sequence[bytes] = ()) -> bool:
         """Send a message to a worker; return False if its queue is full."""
         return self.transport.send(rank, encode(message, payloads))
 

@@ -136,9 +136,8 @@ class RunKeys:
         if not _NAME.fullmatch(name):
             raise Misuse(f"token name {name!r}", "up to 32 letters, digits, '-' and '_'", "as in --name guests")
         if any(one.name == name for one in self.join_secrets):
-            raise Misuse(
-                f"token name {name!r}", "a name that no token of this run had", "`taut token list RUN` shows them"
-            )
+            remedy = "`taut token list RUN` shows them"
+            raise Misuse(f"token name {name!r}", "a name that no token of this run had", remedy)
         if len(self.more) >= MOST_TOKENS:
             raise Misuse(f"token {len(self.more) + 2} of this run", f"at most {MOST_TOKENS + 1}")
         return replace(self, more=(*self.more, JoinSecret(name, secrets.token_bytes(32), expires_at)))
@@ -193,9 +192,8 @@ def _with_line(keys: RunKeys, line: str, number: int) -> RunKeys:
                 return keys.revoke(name)
     except (ValueError, binascii.Error):  # Misuse is a ValueError too
         pass
-    raise Misuse(
-        f"line {number} of a run's keys (not shown)", "a token or its revocation", "the file is damaged"
-    ) from None
+    what = f"line {number} of a run's keys (not shown)"
+    raise Misuse(what, "a token or its revocation", "the file is damaged") from None
 
 
 def is_public_key(text: str) -> bool:

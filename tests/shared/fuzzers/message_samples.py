@@ -58,6 +58,7 @@ EXAMPLES: tuple[m.Message, ...] = (
     m.CheckpointBegun(3, [m.Lease(2, 0, 3, 8)], 0, 40),
     m.CheckpointDone(3, 1000, "ab" * 16, "", 0.01),
     m.Finish(True, 0),
+    m.UploadSeen(1 << 20),
     m.Saved("/tmp/model", ""),
     m.Pulse(),
     m.Expulsion("silent", True),

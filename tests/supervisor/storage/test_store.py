@@ -132,6 +132,7 @@ def test_a_file_in_the_way_is_a_storage_failure(tmp_path: Path) -> None:
 
 FULL_DISK = """
     import resource, sys
+    from functools import partial
     from pathlib import Path
     from taut.core.messages import Statistics
     from taut.supervisor.storage.journal import Journal

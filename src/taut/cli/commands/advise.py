@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from taut.adviser.record import Probe
     from taut.adviser.report import AdviceReport
     from taut.adviser.verification import Verified
-    from taut.comparison.report.columns import Column
     from taut.simulator.models.costs import Costs
 
 VERIFIED = 2  # so many of the best are run
+LEFT_OUT = {"late": 4, "waits": 3, "sent/step": 2, "step": 1}  # columns, where there is no room: the highest first
 
 
 @with_flags("workers top verify seconds runs_dir config")
@@ -150,9 +150,13 @@ def _verify(
 def show_report(console: Console, report: AdviceReport, top: int) -> None:
     """Print a table of the best, the reasons, and what to type."""
     from taut.adviser.reasons import quality, reasons
+    from taut.comparison.report.columns import Column
 
     rows = [_row(report, prediction) for prediction in report.advice.ranked[:top]]
-    console.print(fitting_table(rows, _columns(), console.width))
+    columns = [
+        Column(each, itemgetter(each), LEFT_OUT.get(each, 0), words=each in ("strategy", "shares")) for each in rows[0]
+    ]
+    console.print(fitting_table(rows, columns, console.width))
     console.print("why:")
     chosen = report.advice.recommended
     for reason in reasons(report.advice, report.probe, report.workers):
@@ -185,15 +189,6 @@ def _row(report: AdviceReport, prediction: Prediction) -> dict[str, str]:
         "late": f"{figures.staleness:.1f}",
         "shares": prediction.candidate.completeness.meaning,
     }
-
-
-def _columns() -> list[Column]:
-    from taut.comparison.report.columns import Column
-
-    words = ("strategy", "shares")
-    ranks = {"late": 4, "waits": 3, "sent/step": 2, "step": 1}  # those that are left out first where there is no room
-    titles = ("strategy", "samples/s", "of alone", "step", "sent/step", "waits", "late", "shares")
-    return [Column(each, itemgetter(each), ranks.get(each, 0), words=each in words) for each in titles]
 
 
 def verified_text(one: Verified) -> str:

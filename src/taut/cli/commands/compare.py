@@ -157,8 +157,7 @@ def check_kind(simulate: bool, of_simulations: Mapping[str, object], of_real_run
 def conducted(
     job: Job, matrix: Matrix, folder: Path, target: str | None, resume: bool, silent: bool
 ) -> tuple[Comparison, int]:
-    """Make all runs. Return the comparison and the exit code: an interrupted comparison has a report on the runs that
-    were made."""
+    """Make all runs. Return the comparison, also of those made before an interruption, and the exit code."""
     from taut.comparison.report.progress import Progress
     from taut.comparison.runs.comparison import Interrupted, conduct
 

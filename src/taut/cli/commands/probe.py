@@ -97,8 +97,7 @@ def watched_codecs(written: str) -> str:
 
 
 def probe_settings(given: Given, steps: int, codecs: str, **defaults: object) -> Settings:
-    """Resolve the settings of a run whose strategy is the probe: neither the environment nor a settings file can change
-    that."""
+    """Resolve the settings of a run whose strategy is the probe: neither environment nor settings file changes that."""
     fixed = {
         "strategy": f"probe:steps={steps},watch={watched_codecs(codecs)}",
         "topology": "complete",

@@ -132,8 +132,7 @@ def find_checkpoint(record: StoredRun, lock: RunLock) -> Found:
 
 
 def continued(given: Settings, manifest: Manifest) -> Settings:
-    """Return the settings that the run had, with those ``given`` now. Of a strategy in phases, only the phases that are
-    left."""
+    """Return the settings that the run had, with those ``given`` now. Of a strategy in phases, only what is left."""
     from taut.strategies.phases import PhaseSchedule, parse_schedule
 
     kept = manifest.settings

@@ -123,19 +123,17 @@ def run_scenario(
     timeline = Trace(scenario.to_record() | {"timing_only": timing_only}) if traced else None
     try:
         with status("simulating", silent) as tell:
+
+            def reached(now_s: float, steps: int = 0) -> None:
+                tell(f": {now_s:.2f} virtual seconds, {steps:,} steps")
+
             if timing_only:
-                made = simulate_timing(scenario, trace=timeline, progress=lambda now_s: tell(_reached(now_s, 0)))
+                made = simulate_timing(scenario, trace=timeline, progress=reached)
             else:
-                made = simulate_script(
-                    scenario, trace=timeline, progress=lambda now_s, steps: tell(_reached(now_s, steps)), output=log_dir
-                )
+                made = simulate_script(scenario, trace=timeline, progress=reached, output=log_dir)
     except KeyboardInterrupt:
         raise RunFailed("interrupted: nothing was written") from None
     return made, timeline
-
-
-def _reached(now_s: float, steps: int) -> str:
-    return f": {now_s:.2f} virtual seconds, {steps:,} steps"
 
 
 def _replay(path: Path, log_dir: Path | None, silent: bool) -> None:

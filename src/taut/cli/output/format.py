@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from msgspec.structs import asdict
@@ -12,6 +13,7 @@ from taut.supervisor.metrics import cluster_rate, rate, time_split, total
 from taut.supervisor.metrics import compression as compression  # noqa: PLC0414 (for the displays)
 from taut.supervisor.view import Outcome, ValidationScores, WorkerRow
 
+RENAMED = {"identical": "replicas_identical", "exact": "replicas_promised_identical", "consensus": "consensus_distance"}
 SAME = {True: "identical", False: "different", None: "-"}  # the replicas at the end
 
 
@@ -97,24 +99,8 @@ def outcome_record(run: str, run_dir: str, settings: Mapping[str, Any], outcome:
         "run": run,
         "folder": run_dir,
         "settings": public(settings),
-        "state": outcome.state,
-        "exit_code": outcome.exit_code,
-        "model": outcome.model,
-        "replicas_identical": outcome.identical,
-        "replicas_promised_identical": outcome.exact,
-        "digest": outcome.digest,
-        "consensus_distance": outcome.consensus,
-        "finish": outcome.finish,
-        "writer": outcome.writer,
-        "validation": outcome.validation,
-        "ensemble": outcome.ensemble,
-        "wall_s": outcome.wall_s,
-        "total_s": outcome.total_s,
+        **{RENAMED.get(each.name, each.name): getattr(outcome, each.name) for each in fields(outcome)},
         **figures(total(row.statistics for row in rows)),
         "samples_per_s": cluster_rate(row.statistics for row in rows),
-        "samples_again": outcome.samples_again,
-        "samples_undone": outcome.samples_undone,
-        "failures": list(outcome.failures),
-        "error": outcome.error,
         "workers": [worker_record(row) for row in rows],
     }

@@ -21,8 +21,7 @@ SHOWN = 16  # workers, in the table
 
 
 def record(found: Simulated, timing_only: bool) -> dict[str, Any]:
-    """Return the result for JSON: the figures of ``taut run --json``, in virtual seconds, and those that only a
-    simulation has."""
+    """Return the result for JSON: the figures of ``taut run --json``, in virtual seconds, and those of simulations."""
     together = total(found.workers.values())
     return {
         "simulated": True,

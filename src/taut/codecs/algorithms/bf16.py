@@ -14,6 +14,7 @@ import numpy as np
 
 from taut.codecs.compressor import FEEDBACK_KERNELS, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
+from taut.codecs.kernels import cpu
 from taut.codecs.math.quantize import on_host
 from taut.codecs.wire.payload import Kind
 
@@ -48,9 +49,7 @@ class Bf16(Compressor):
 
     def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         if isinstance(v, np.ndarray):
-            from taut.codecs.kernels.cpu.floats import write_bf16
-
-            codes, bits = write_bf16(v.view(np.uint32))
+            codes, bits = cpu.floats.write_bf16(v.view(np.uint32))
             return CompressedPiece((codes,), bits.view(np.float32))
         import torch
 

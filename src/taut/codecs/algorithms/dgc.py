@@ -27,6 +27,7 @@ import numpy as np
 from taut.codecs.algorithms.topk import sparse_piece
 from taut.codecs.compressor import CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
+from taut.codecs.kernels import cpu
 from taut.codecs.math.arrays import empty
 from taut.codecs.math.ordered_sums import square_sum
 from taut.codecs.math.topk_select import SELECTION_KERNELS, largest
@@ -91,9 +92,7 @@ class DGC(Compressor):
             memory.kept["u"][:] = 0.0
         u = memory.kept["u"][lo : lo + len(r)]
         if isinstance(r, np.ndarray):
-            from taut.codecs.kernels.cpu.selection import gather_momentum
-
-            gather_momentum(r, u, change, self.momentum, share)
+            cpu.selection.gather_momentum(r, u, change, self.momentum, share)
             return
         import torch
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from taut.codecs.compressor import FEEDBACK_KERNELS, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
+from taut.codecs.kernels import cpu
 from taut.codecs.math.quantize import block_maxima, in_blocks, nan_unless_finite, on_host
 from taut.codecs.wire.layouts.fp16_bf16 import BLOCK, LEAST
 from taut.codecs.wire.payload import Kind
@@ -56,9 +57,7 @@ class Fp16(Compressor):
     def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         scales, inverses = _scales(block_maxima(v, BLOCK))
         if isinstance(v, np.ndarray):
-            from taut.codecs.kernels.cpu.floats import write_fp16
-
-            codes, q = write_fp16(v, BLOCK, scales, inverses)
+            codes, q = cpu.floats.write_fp16(v, BLOCK, scales, inverses)
             return CompressedPiece((scales, codes), q)
         import torch
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from taut.codecs.compressor import CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
+from taut.codecs.kernels import cpu
 from taut.codecs.math.quantize import largest_scale, on_host, quotients, scales_of
 from taut.codecs.wire.layouts.fp8 import BLOCK, GREATEST
 from taut.codecs.wire.payload import Kind
@@ -52,9 +53,7 @@ class Fp8(Compressor):
     def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         scales = scales_of(v, BLOCK, GREATEST)
         if isinstance(v, np.ndarray):
-            from taut.codecs.kernels.cpu.levels import write_fp8
-
-            codes, q = write_fp8(v, BLOCK, scales)
+            codes, q = cpu.levels.write_fp8(v, BLOCK, scales)
             return CompressedPiece((scales, codes), q)
         import torch
 
@@ -67,7 +66,5 @@ class Fp8(Compressor):
     ) -> CompressedPiece | None:
         if not isinstance(w, np.ndarray):
             return None
-        from taut.codecs.kernels.cpu.levels import update_fp8
-
-        body = update_fp8(w, b, r, share, BLOCK, largest_scale(GREATEST))
+        body = cpu.levels.update_fp8(w, b, r, share, BLOCK, largest_scale(GREATEST))
         return CompressedPiece(body, None, elements=len(w))

@@ -15,6 +15,7 @@ import numpy as np
 
 from taut.codecs.compressor import Array, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
+from taut.codecs.kernels import cpu
 from taut.codecs.math.quantize import LEVEL_KERNELS, MOST, largest_scale, rounded
 from taut.codecs.wire.layouts.int_levels import preamble
 from taut.codecs.wire.payload import Kind
@@ -54,9 +55,7 @@ class Int8(Compressor):
         self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: CompressorState
     ) -> CompressedPiece | None:
         if isinstance(w, np.ndarray):
-            from taut.codecs.kernels.cpu.levels import update_levels
-
-            scales, numbers = update_levels(w, b, r, share, BLOCK, MOST, largest_scale(MOST))
+            scales, numbers = cpu.levels.update_levels(w, b, r, share, BLOCK, MOST, largest_scale(MOST))
             return CompressedPiece((scales, numbers.view(np.uint8)), None, elements=len(w))
         from taut.codecs.kernels.triton.blocks import levels8
 

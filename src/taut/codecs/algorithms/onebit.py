@@ -22,6 +22,7 @@ import numpy as np
 from taut.codecs.algorithms.sign import packed_torch
 from taut.codecs.compressor import FEEDBACK_KERNELS, Array, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
+from taut.codecs.kernels import cpu
 from taut.codecs.math.ordered_sums import CHUNK, fold
 from taut.codecs.wire.layouts.onebit import LONGEST, Runs, preamble
 from taut.codecs.wire.layouts.sign_bits import minus_bits
@@ -133,13 +134,11 @@ Compressed = tuple[Array, Array, Array, Vector]  # plus, minus, bits, q
 
 
 def _columns_numpy(v: Any, runs: Runs) -> Compressed:
-    from taut.codecs.kernels.cpu.signs import columns
-
     q = np.empty(len(v), np.float32)
     means, start = [], 0
     for number, length in runs:
         stop = start + number * length
-        means.append(columns(v[start:stop], length, q[start:stop]))
+        means.append(cpu.signs.columns(v[start:stop], length, q[start:stop]))
         start = stop
     plus, minus = (np.concatenate(each) for each in zip(*means, strict=True))
     return plus, minus, minus_bits(v), q

@@ -28,7 +28,7 @@ from taut.codecs.compressor import CompressedPiece, Compressor, CompressorState,
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.arrays import in_host_memory, placed
 from taut.codecs.params import check_density
-from taut.codecs.wire.layouts.seeded_sparse import strided
+from taut.codecs.wire.layouts.sparse import strided
 from taut.codecs.wire.payload import Kind
 from taut.core.splitmix import splitmix64
 

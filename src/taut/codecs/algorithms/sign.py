@@ -26,6 +26,7 @@ import numpy as np
 
 from taut.codecs.compressor import FEEDBACK_KERNELS, Array, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
+from taut.codecs.kernels import cpu
 from taut.codecs.math.ordered_sums import magnitude_sum
 from taut.codecs.parallel import run_chunks
 from taut.codecs.wire.layouts.sign_bits import minus_bits
@@ -94,13 +95,11 @@ class Sign(Compressor):
 
 def _signs_numpy(v: Any, scale: np.float32) -> SignPiece:
     """Write the bits and q chunk by chunk, so that v is read once."""
-    from taut.codecs.kernels.cpu.signs import signs
-
     bits, q = np.empty(-(-len(v) // 8), np.uint8), np.empty(len(v), np.float32)
 
     def write(start: int, stop: int) -> None:
         bits[start // 8 : -(-stop // 8)] = minus_bits(v[start:stop])
-        signs(v[start:stop], scale, q[start:stop])
+        cpu.signs.signs(v[start:stop], scale, q[start:stop])
 
     run_chunks(write, 0, len(v), CHUNK)
     return SignPiece((bits,), q, scale=float(scale))

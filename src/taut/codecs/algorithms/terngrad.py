@@ -21,6 +21,7 @@ import numpy as np
 from taut.codecs.algorithms.qsgd import error_of_rounding
 from taut.codecs.compressor import FEEDBACK_KERNELS, Array, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
+from taut.codecs.kernels import cpu
 from taut.codecs.math.counter_rng import uniform
 from taut.codecs.math.quantize import RANDOM_KERNELS, block_maxima, check_bucket, in_blocks, round_randomly
 from taut.codecs.wire.layouts.int_levels import preamble
@@ -98,11 +99,10 @@ def _clipped(v: Vector, bucket: int, largest: Vector, clip: float) -> Vector:
     float32 is (the root of a float32 is never so near to the middle of two that the last bit of a float64 matters)."""
     last = len(v) - (len(largest) - 1) * bucket
     if isinstance(v, np.ndarray):
-        from taut.codecs.kernels.cpu.levels import block_square_sums
-
         counts = np.full(len(largest), bucket, np.float32)
         counts[-1] = last
-        shares = np.sqrt((block_square_sums(v, bucket, largest) / counts).astype(np.float64)).astype(np.float32)
+        means = cpu.levels.block_square_sums(v, bucket, largest) / counts
+        shares = np.sqrt(means.astype(np.float64)).astype(np.float32)
         limits = shares * np.float32(clip)
         return largest * np.minimum(limits, np.float32(1.0))
     import torch

@@ -23,9 +23,7 @@ from taut.codecs.params import check_density, check_one_of, check_positive, chec
 
 WEIGHT_SHARE = 0.3  # of the median |weight|: the first slack
 DENSITY = 0.012  # that the first slack aims at where most weights are zero
-DROWNED = (
-    0.25  # share of the elements sent in one scan at which the slack is far too small (weights that begin near zero)
-)
+DROWNED = 0.25  # share of the elements in one scan at which the slack is far too small (weights that begin near zero)
 BAND = (0.08, 6.0)  # times DENSITY: within it the slack stays, so that traffic falls by itself as training converges
 PATIENCE = 16
 WARM_STEPS = 48  # with half the slack and gain 1: at the start all strays point the same way, and staleness costs most

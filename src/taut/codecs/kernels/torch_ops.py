@@ -7,6 +7,7 @@ Of error feedback, ``take`` or ``rest`` sets w = b, which the numba kernels do i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ import torch
 from torch import Tensor
 
 from taut.codecs.math.density_control import SAMPLE
-from taut.codecs.wire.payload import bit_values
+from taut.codecs.wire.payload import U32, bit_values
 from taut.codecs.wire.sign_list import Signs, collect
 
 FUSES = False  # no compressor has a pass of its own over w, b and r
+Found = tuple[Tensor, Tensor]  # indices, and the signs there as ±1
 PIECE = 1 << 22  # elements in flight: 16 MB per temporary
 
 
@@ -31,71 +33,67 @@ def _scalar(w: Tensor, number: float) -> Tensor:
     return torch.tensor(number, dtype=torch.float32, device=w.device)
 
 
-def _signs(x: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the indices where |x| >= limit, and the signs there as ±1."""
+def _signs(x: Tensor, limit: Tensor) -> Found:
+    """Return what is found where |x| >= limit."""
     indices = (x.abs() >= limit).nonzero().squeeze(1)
     return indices, torch.sign(x[indices])
 
 
-def _to_words(indices: Tensor, signs: Tensor, offset: int, out: npt.NDArray[np.uint32]) -> int:
-    words = (indices + offset) * 2 + (signs < 0)
-    out[: len(words)] = words.cpu().numpy().astype(np.uint32)
-    return len(words)
+def _scan(move: Callable[[int, int, int], Found | None], lo: int, hi: int, out: U32) -> Signs:
+    """Let ``move(start, stop, room)`` send the signs of one piece after the other; it returns None, having moved nothing,
+    where they are more than ``room``."""
 
+    def scan(start: int) -> tuple[int, int]:
+        found = 0
+        while start < hi:
+            # An empty buffer must be able to take all of a piece, so that every call makes progress.
+            stop = min(start + (PIECE if found else min(PIECE, out.size // 64 * 64)), hi)
+            sent = move(start, stop, out.size - found)
+            if sent is None:
+                break
+            words = (sent[0] + (start - lo)) * 2 + (sent[1] < 0)
+            out[found : found + len(words)] = words.cpu().numpy().astype(np.uint32)
+            found, start = found + len(words), stop
+        return found, start
 
-def _stop(start: int, hi: int, found: int, out: npt.NDArray[np.uint32]) -> int:
-    """Return where the next piece ends: an empty buffer must be able to take all of it, so that every call makes
-    progress."""
-    return min(start + (PIECE if found else min(PIECE, out.size // 64 * 64)), hi)
+    return collect(scan, lo, hi, out)
 
 
 @torch.no_grad()
-def tether(w: Tensor, b: Tensor, lo: int, hi: int, limit: float, up: float, out: npt.NDArray[np.uint32]) -> Signs:
+def tether(w: Tensor, b: Tensor, lo: int, hi: int, limit: float, up: float, out: U32) -> Signs:
     top, rise = _scalar(w, limit), _scalar(w, up)
     give = top - rise
 
-    def scan(start: int) -> tuple[int, int]:
-        found = 0
-        while start < hi:
-            stop = _stop(start, hi, found, out)
-            ww, bb = w[start:stop], b[start:stop]
-            indices, signs = _signs(ww - bb, top)
-            if found + len(indices) > out.size:
-                break
-            bb[indices] += signs * rise
-            ww[indices] -= signs * give
-            found += _to_words(indices, signs, start - lo, out[found:])
-            start = stop
-        return found, start
+    def move(start: int, stop: int, room: int) -> Found | None:
+        ww, bb = w[start:stop], b[start:stop]
+        indices, signs = _signs(ww - bb, top)
+        if len(indices) > room:
+            return None
+        bb[indices] += signs * rise
+        ww[indices] -= signs * give
+        return indices, signs
 
-    return collect(scan, lo, hi, out)
+    return _scan(move, lo, hi, out)
 
 
 @torch.no_grad()
-def threshold(
-    w: Tensor, b: Tensor, r: Tensor, lo: int, hi: int, tau: float, share: float, out: npt.NDArray[np.uint32]
-) -> Signs:
+def threshold(w: Tensor, b: Tensor, r: Tensor, lo: int, hi: int, tau: float, share: float, out: U32) -> Signs:
     top, part = _scalar(w, tau), _scalar(w, share)
 
-    def scan(start: int) -> tuple[int, int]:
-        found = 0
-        while start < hi:
-            stop = _stop(start, hi, found, out)
-            ww, bb, rr = w[start:stop], b[start:stop], r[start:stop]
-            grown = rr + (ww - bb) * part  # two operations: a fused one would round once less
-            indices, signs = _signs(grown, top)
-            if found + len(indices) > out.size:
-                break
-            change = signs * top
-            rr.copy_(grown)
-            rr[indices] -= change
-            bb[indices] += change
-            ww.copy_(bb)
-            found += _to_words(indices, signs, start - lo, out[found:])
-            start = stop
-        return found, start
+    def move(start: int, stop: int, room: int) -> Found | None:
+        ww, bb, rr = w[start:stop], b[start:stop], r[start:stop]
+        grown = rr + (ww - bb) * part  # two operations: a fused one would round once less
+        indices, signs = _signs(grown, top)
+        if len(indices) > room:
+            return None
+        change = signs * top
+        rr.copy_(grown)
+        rr[indices] -= change
+        bb[indices] += change
+        ww.copy_(bb)
+        return indices, signs
 
-    return collect(scan, lo, hi, out)
+    return _scan(move, lo, hi, out)
 
 
 @torch.no_grad()
@@ -119,7 +117,7 @@ def _tensor(w: Tensor, array: npt.NDArray[Any]) -> Tensor:
 
 
 @torch.no_grad()
-def add_words(w: Tensor, b: Tensor, base: int, words: npt.NDArray[np.uint32], quantum: float) -> None:
+def add_words(w: Tensor, b: Tensor, base: int, words: U32, quantum: float) -> None:
     indices = _tensor(w, (words >> 1).astype(np.int64)) + base
     change = _tensor(w, np.where(words & 1, -np.float32(quantum), np.float32(quantum)))
     b.index_add_(0, indices, change)  # adds at every repeat, which b[indices] += would not

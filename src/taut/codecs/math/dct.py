@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from taut.codecs.compressor import Vector
+from taut.codecs.kernels import cpu
 
 POINTS = 64
 CHUNK = POINTS * POINTS
@@ -43,9 +44,7 @@ def keep_chunks(v: Vector, top: int) -> Found:
     ([0], [64.0], True)
     """
     if isinstance(v, np.ndarray):
-        from taut.codecs.kernels.cpu.dct import compress_chunks
-
-        found: Found = compress_chunks(v, top)
+        found: Found = cpu.dct.compress_chunks(v, top)
         return found
     import torch
 
@@ -69,10 +68,8 @@ def keep_lines(v: Vector, top: int) -> Found:
     ([0, 0], [16.0, 16.0], 128)
     """
     if isinstance(v, np.ndarray):
-        from taut.codecs.kernels.cpu.dct import compress_lines, expand_lines
-
-        some_indices, some_values = compress_lines(v, top)
-        return some_indices, some_values, expand_lines(some_indices, some_values, top, v.size)
+        some_indices, some_values = cpu.dct.compress_lines(v, top)
+        return some_indices, some_values, cpu.dct.expand_lines(some_indices, some_values, top, v.size)
     import torch
 
     lines = torch.nn.functional.pad(v, (0, -len(v) % POINTS)).view(-1, POINTS)

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from taut.codecs.kernels import cpu
+
 Vector = Any
 
 BLOCK = 1 << 14
@@ -66,9 +68,7 @@ def square_sum(v: Vector) -> float:
 
 def _sum(v: Vector, squared: bool) -> float:
     if isinstance(v, np.ndarray):
-        from taut.codecs.kernels.cpu.signs import block_sums
-
-        return float(fold(block_sums(v, squared)))
+        return float(fold(cpu.signs.block_sums(v, squared)))
     import torch
 
     sums = []

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from taut.codecs.compressor import Array, CompressedPiece, Vector
+from taut.codecs.kernels import cpu
 from taut.codecs.wire.layouts.int_levels import BLOCKS, pack_numbers
 from taut.errors import Misuse
 
@@ -39,9 +40,7 @@ def rounded(v: Vector, block: int) -> CompressedPiece:
     """
     scales = scales_of(v, block, MOST)
     if isinstance(v, np.ndarray):
-        from taut.codecs.kernels.cpu.levels import round_blocks
-
-        numbers, q = round_blocks(v, block, scales, MOST)
+        numbers, q = cpu.levels.round_blocks(v, block, scales, MOST)
         return CompressedPiece((scales, numbers.view(np.uint8)), q)
     numbers = quotients(v, block, scales).round_().clamp_(-MOST, MOST).add_(0.0)  # without -0, as in the kernel
     return _piece(v, numbers, scales, 8)
@@ -56,9 +55,7 @@ def round_randomly(v: Vector, u: Vector, block: int, scales: Vector, most: int, 
     [2.0, 0.0, 2.0]
     """
     if isinstance(v, np.ndarray):
-        from taut.codecs.kernels.cpu.levels import round_blocks_randomly
-
-        numbers, q = round_blocks_randomly(v, u, block, scales, most)
+        numbers, q = cpu.levels.round_blocks_randomly(v, u, block, scales, most)
         return CompressedPiece((scales, pack_numbers(numbers, width)), q)
     x = quotients(v, block, scales).clamp_(-most, most)
     below = x.floor()
@@ -69,9 +66,7 @@ def round_randomly(v: Vector, u: Vector, block: int, scales: Vector, most: int, 
 def block_maxima(v: Vector, block: int) -> Vector:
     """Return max|v| of each block."""
     if isinstance(v, np.ndarray):
-        from taut.codecs.kernels.cpu import levels
-
-        return levels.block_maxima(v.view(np.int32), block)
+        return cpu.levels.block_maxima(v.view(np.int32), block)
     return in_blocks(v, block).abs().amax(1)
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from taut.codecs.kernels import cpu
+
 Vector = Any
 
 SAMPLE = 1 << 16  # elements of the sample
@@ -46,17 +48,15 @@ def sample_rank(size: int, k: int, sampled: int) -> int:
 
 
 def _largest_numpy(v: Any, k: int) -> Any:
-    from taut.codecs.kernels.cpu.selection import at_least, largest
-
     bits = np.ascontiguousarray(v).view(np.int32)
     if len(v) > 4 * SAMPLE and k * MUCH < len(v):
         sample = bits[:: len(v) // SAMPLE] & np.int32(_MASK)
         rank = sample_rank(len(v), k, len(sample))
         least = max(1, int(np.partition(sample, len(sample) - rank)[len(sample) - rank]))
-        indices = at_least(bits, least, k + k // 4 + len(v) // 64)
+        indices = cpu.selection.at_least(bits, least, k + k // 4 + len(v) // 64)
         if indices is not None and (len(indices) >= k or least == 1):
-            return indices[largest(bits[indices], k)]
-    return largest(bits, k)
+            return indices[cpu.selection.largest(bits[indices], k)]
+    return cpu.selection.largest(bits, k)
 
 
 def _largest_torch(v: Any, k: int) -> Any:

@@ -65,13 +65,10 @@ class Kind(IntEnum):
     COSINES = 20
 
 
-COUNTS: dict[Kind, type[np.signedinteger[Any]]] = {
-    Kind.COUNTS8: np.int8,
-    Kind.COUNTS16: np.int16,
-    Kind.COUNTS32: np.int32,
-}
+Whole = type[np.signedinteger[Any]]
+COUNTS: dict[Kind, Whole] = {Kind.COUNTS8: np.int8, Kind.COUNTS16: np.int16, Kind.COUNTS32: np.int32}
 QUANTA = frozenset(range(Kind.WORDS, Kind.DENSE)) | {*range(Kind.PAIRS8, Kind.RICE + 1), Kind.VOTES}  # with a quantum
-PAIRS: dict[Kind, type[np.signedinteger[Any]]] = {Kind.PAIRS8: np.int8, Kind.PAIRS16: np.int16, Kind.PAIRS32: np.int32}
+PAIRS: dict[Kind, Whole] = {Kind.PAIRS8: np.int8, Kind.PAIRS16: np.int16, Kind.PAIRS32: np.int32}
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from taut.codecs.kernels import cpu
 from taut.errors import MalformedMessage, Misuse
 
 U8 = npt.NDArray[np.uint8]
@@ -51,11 +52,9 @@ def encode(words: U32, length: int) -> U8:
     [1, 6, 98]
     """
     parameters, low_nbytes, unary_nbytes = _planned(words, length)
-    from taut.codecs.kernels.cpu import rice_write
-
     whole = parameters.size + low_nbytes + unary_nbytes
-    body = np.zeros(whole + rice_write.SPARE_NBYTES, np.uint8)
-    rice_write.write(words, parameters, low_nbytes, body)
+    body = np.zeros(whole + cpu.rice_write.SPARE_NBYTES, np.uint8)
+    cpu.rice_write.write(words, parameters, low_nbytes, body)
     return body[:whole]
 
 
@@ -66,16 +65,14 @@ def decode(body: U8, count: int, length: int) -> U32:
     >>> decode(np.array([1, 6, 98], np.uint8), 3, 16).tolist()
     [6, 21, 22]
     """
-    from taut.codecs.kernels.cpu import rice_read
-
-    blocks = -(-count // rice_read.BLOCK)
+    blocks = -(-count // cpu.rice_read.BLOCK)
     if not 1 <= count <= length <= LONGEST or 8 * blocks + 2 * count > 8 * body.size:
         raise MalformedMessage(f"{count} coded words in {body.size} bytes, for a range of {length} elements")
-    padded = np.empty(body.size + rice_read.SPARE_NBYTES, np.uint8)
+    padded = np.empty(body.size + cpu.rice_read.SPARE_NBYTES, np.uint8)
     padded[: body.size] = body
     padded[body.size :] = 0
     words = np.empty(count, np.uint32)
-    wrong = rice_read.read(padded, body.size, length, words)
+    wrong = cpu.rice_read.read(padded, body.size, length, words)
     if wrong:
         raise MalformedMessage(f"coded words with {_WRONG[wrong]}: {count} words in {body.size} bytes")
     return words
@@ -85,10 +82,8 @@ def _planned(words: U32, length: int) -> tuple[U8, int, int]:
     """Return each block's parameter, and the bytes of the two planes."""
     if not 1 <= words.size <= length <= LONGEST:
         raise Misuse(f"{words.size} words in a range of {length}", "1 to 2^31 elements, and a word for each at most")
-    from taut.codecs.kernels.cpu import rice_write
-
-    parameters = np.empty(-(-words.size // rice_write.BLOCK), np.uint8)
-    low_bits, unary_bits = rice_write.plan(words, length, parameters)
+    parameters = np.empty(-(-words.size // cpu.rice_write.BLOCK), np.uint8)
+    low_bits, unary_bits = cpu.rice_write.plan(words, length, parameters)
     if not low_bits:
         raise _not_rising(words, length)
     return parameters, (low_bits + 7) // 8, (unary_bits + 7) // 8

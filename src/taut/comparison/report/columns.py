@@ -15,8 +15,7 @@ WORDS = ("strategy", "codec", "topology", "state", "error")
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the summary. ``rank``: the higher, the earlier the column is left out where there is no room; 0:
-    never."""
+    """A column of the summary. ``rank``: the higher, the earlier it is left out where there is no room; 0: never."""
 
     title: str
     text: Callable[[Row], str]

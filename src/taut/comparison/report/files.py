@@ -17,8 +17,7 @@ PAGE = "report.html"
 
 
 def write_report(made: Comparison) -> Path:
-    """Write the report into the comparison's folder, and return the path of the page. Pictures that are no longer drawn
-    are removed."""
+    """Write the report into the comparison's folder, remove pictures that are no longer drawn, and return the page."""
     folder, drawings = made.folder, charts(made)
     told, again = remarks(made), commands(made)
     for chart in drawings:

@@ -41,8 +41,7 @@ LABEL_GAP = 0.062  # of the axes' height, between the labels of two lines
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture with its caption. ``png`` and ``svg`` are None where there is nothing to draw; ``caption`` then says
-    why."""
+    """A picture with its caption. ``png`` and ``svg`` are None where nothing is drawn; ``caption`` then says why."""
 
     name: str
     title: str

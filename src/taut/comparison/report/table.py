@@ -15,18 +15,14 @@ from taut.core.messages import TIME_PARTS
 Row = dict[str, Any]
 CONFIGURATION = ("strategy", "codec", "topology", "workers")
 TEXTS = ("strategy", "codec", "topology", "kind", "state", "better", "error", "key", "command")
-MEASURED = (
-    "score",
-    "loss",
-    "wall_s",
-    "samples_per_s",
-    "bytes_sent",
-    "compression",
-    "staleness",
-    "consensus_distance",
-    "time_to_target_s",
-    "wait_share",
+COLUMNS = (
+    "strategy codec topology workers seed kind state score better loss wall_s samples samples_per_s bytes_sent "
+    "compression staleness consensus_distance identical time_to_target_s target_known_at_end_only"
 )
+MEASURED = (
+    "score loss wall_s samples_per_s bytes_sent compression staleness consensus_distance time_to_target_s wait_share"
+)
+FINISHED = ("wall_s", "samples_per_s", "bytes_sent", "staleness")  # known only of a run that finished
 
 
 class Table(list[Row]):
@@ -89,36 +85,17 @@ def tidy(records: Iterable[RunRecord], target: Target | None = None) -> Table:
 def _tidy_row(record: RunRecord, target: Target | None) -> Row:
     when = reached(record, target) if target is not None else None
     split = _shares(record)
-    return {
-        "strategy": record.strategy,
-        "codec": record.codec,
-        "topology": record.topology,
-        "workers": record.workers,
-        "seed": record.seed,
+    made = {
         "kind": "simulated" if record.simulated else "real",
-        "state": record.state,
-        "score": record.score,
-        "better": record.better,
-        "loss": record.loss,
-        "wall_s": _if_finished(record, record.wall_s),
-        "samples": record.samples,
-        "samples_per_s": _if_finished(record, record.samples_per_s),
-        "bytes_sent": _if_finished(record, record.bytes_sent),
-        "compression": record.compression,
-        "staleness": _if_finished(record, record.staleness),
-        "consensus_distance": record.consensus_distance,
-        "identical": record.identical,
         "time_to_target_s": when.time_s if when else None,
         "target_known_at_end_only": when.by_end if when else None,
-        **{f"{part}_share": split.get(part) for part in (*TIME_PARTS, "other")},
-        "error": record.error,
-        "key": record.key,
-        "command": record.command,
+        **({} if record.finished else dict.fromkeys(FINISHED)),
     }
-
-
-def _if_finished(record: RunRecord, value: float) -> float | None:
-    return value if record.finished else None
+    return {
+        **{name: made[name] if name in made else getattr(record, name) for name in COLUMNS.split()},
+        **{f"{part}_share": split.get(part) for part in (*TIME_PARTS, "other")},
+        **{name: getattr(record, name) for name in ("error", "key", "command")},
+    }
 
 
 def _shares(record: RunRecord) -> dict[str, float]:
@@ -144,7 +121,7 @@ def _summary_row(group: Sequence[Row]) -> Row:
     summary |= {"runs": len(group), "failed": len(group) - len(finished), "better": group[0]["better"]}
     summary["reached"] = sum(row["time_to_target_s"] is not None for row in finished)
     summary["target_known_at_end_only"] = any(row["target_known_at_end_only"] for row in finished)
-    for name in MEASURED:
+    for name in MEASURED.split():
         values = [float(row[name]) for row in finished if row[name] is not None]
         if name == "time_to_target_s" and len(values) < len(finished):
             values = []  # the mean of those that got there would flatter a method that sometimes does not

@@ -71,8 +71,7 @@ class Job:
         return ["--workers", str(cell.workers), *chosen, "--seed", str(cell.seed), *self.flags]
 
     def key(self, cell: Cell) -> str:
-        """Return a digest of everything that decides the result: the script's text too, but not what it imports or
-        reads."""
+        """Return a digest of everything that decides the result: the script's text, too, but not what it imports."""
         decides = {
             "script": hashlib.blake2b(self._text()).hexdigest(),
             "args": self.arguments(cell),

@@ -118,13 +118,7 @@ def readings_of(stored: StoredRun) -> list[Reading]:
         at = one.time - one.statistics.wall_s
         began[one.rank] = min(began.get(one.rank, at), at)
     first = min(began.values(), default=0.0)
+    made = [(one.rank, one.statistics) for one in rows]
     return [
-        Reading(
-            began[one.rank] - first + one.statistics.wall_s,
-            one.rank,
-            one.statistics.samples,
-            one.statistics.bytes_sent,
-            one.statistics.loss,
-        )
-        for one in rows
+        Reading(began[rank] - first + each.wall_s, rank, each.samples, each.bytes_sent, each.loss) for rank, each in made
     ]

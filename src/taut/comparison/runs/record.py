@@ -84,11 +84,7 @@ def of_cell(job: Job, cell: Cell) -> dict[str, Any]:
     """Return the fields that are known of a run before it is made."""
     return {
         "key": job.key(cell),
-        "strategy": cell.strategy,
-        "topology": cell.topology,
-        "codec": cell.codec,
-        "workers": cell.workers,
-        "seed": cell.seed,
+        **{name: getattr(cell, name) for name in ("strategy", "topology", "codec", "workers", "seed")},
         "simulated": job.simulated,
         "command": job.command(cell),
         "settings": dict(cell.resolved),
@@ -101,11 +97,9 @@ def of_workers(workers: Iterable[Statistics], history: tuple[Moment, ...]) -> di
     rows = list(workers)
     together = total(rows)
     return {
-        "samples": together.samples,
+        **{name: getattr(together, name) for name in ("samples", "bytes_sent", "staleness")},
         "samples_per_s": cluster_rate(rows),
-        "bytes_sent": together.bytes_sent,
         "compression": compression(together),
-        "staleness": together.staleness,
         "time_split": tuple(time_split(each) for each in rows),
         "history": history,
         "loss": last_loss(history),
@@ -113,8 +107,7 @@ def of_workers(workers: Iterable[Statistics], history: tuple[Moment, ...]) -> di
 
 
 def kept(folder: Path, name: str, key: str) -> RunRecord | None:
-    """Return the finished run of that key in the folder; None where there is none, or where it failed: that is tried
-    again."""
+    """Return the finished run of that key in the folder; None without one: a run that failed is tried again."""
     try:
         record = RunRecord.from_json((folder / "runs" / f"{name}.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, UnicodeDecodeError, msgspec.MsgspecError):

@@ -79,7 +79,7 @@ def table(schedule: Schedule, ranks: Sequence[int], elements: int, links: Links,
     for place in range(p):
         for number, (sends, _) in enumerate(schedule.program(p, place, elements).rounds):
             for send in sends:
-                to[number, place] = send.to
+                to[number, place] = send.peer
                 sizes[number, place] = ELEMENT_NBYTES * (send.hi - send.lo)
     segment_nbytes = ELEMENT_NBYTES * max(LEAST_SEGMENT_ELEMENTS, elements // (PIPELINE * p))
     pieces = np.maximum(1, -(-sizes.max(axis=1, initial=0) // segment_nbytes)).astype(np.int32)

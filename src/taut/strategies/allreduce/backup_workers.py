@@ -128,7 +128,6 @@ class BackupGroup(RoundAgreement):
         return self._collect(sender, note, payload)
 
     def _got(self, note: Note, payload: bytes) -> list[Tell]:
-        """Take the next mean."""
         if self.carries and self.stand.hollow and note.round <= self.stand.round:
             return []  # it is in the state that we were given, or will be
         if note.round != self.stand.round + 1:
@@ -154,7 +153,6 @@ class BackupGroup(RoundAgreement):
         return tells + self._retake()  # contributions to the round that is open now
 
     def _take_mean(self) -> list[Tell]:
-        """Take the next mean, which ends the turn."""
         self.taken += 1
         self._contribution = None
         self._finish(self._means[self.taken])
@@ -175,7 +173,6 @@ class BackupGroup(RoundAgreement):
     # -------------------------------------------------------------------------------------------- coordinator's
 
     def _collect(self, sender: int, note: Note, payload: bytes | memoryview) -> list[Tell]:
-        """Take a contribution."""
         if note.round <= self.stand.round:
             return []  # too late: the mean is on its way
         if note.round > self.stand.round + 1:

@@ -80,7 +80,6 @@ class CompressedGroup(Group):
         return tells + self._retake()
 
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """Take a share or a result."""
         if note.kind == "result":
             return self._take_result(note, payload)
         round = self.stand.round + 1
@@ -121,7 +120,6 @@ class CompressedGroup(Group):
         super()._complete(buffer)
 
     def _split(self, share: bytes) -> tuple[memoryview, Vector]:
-        """Return the payload and the numbers of a share."""
         assert self._contribution is not None
         nbytes = NUMBER_NBYTES * len(self._contribution.numbers)
         if len(share) < nbytes:

@@ -47,15 +47,11 @@ class FinalModelForJoiners:
 
     def hand_on(self, place: MemberPlace, model: Vector) -> list[Tell]:
         """Return what this worker, which has ended, owes to those who came since."""
-        if self.handed is not None:
-            late = set(place.members) if self.left or self.by_majority else set()
-        elif self.by_majority:
-            late = set(place.members) - set(self.began_with)
-        else:
-            first = min((rank for rank in place.members if rank in self.began_with), default=place.rank)
-            late = set(place.members) - set(self.began_with) if place.rank == first else set()
-        late -= self.given | {place.rank}
-        if not late:
+        first = min((rank for rank in place.members if rank in self.began_with), default=place.rank)
+        gives = self.left if self.handed is not None else place.rank == first
+        known = set() if self.handed is not None else set(self.began_with)
+        late = set(place.members) - known - self.given - {place.rank}
+        if not late or not (gives or self.by_majority):
             return []
         self.given |= late
         payload = model.tobytes()

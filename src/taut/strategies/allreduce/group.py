@@ -131,7 +131,6 @@ class Group(RoundAgreement):
         return tells + self._retake() + self._run()
 
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """Take a piece or a result."""
         if note.kind == "result":
             return self._take_result(note, payload)
         round = self.stand.round + 1

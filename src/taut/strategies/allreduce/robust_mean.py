@@ -31,10 +31,9 @@ TRIM = 0.2  # of the vectors, at each end; at least one of three or more
 CHUNK = 1 << 16  # coordinates at a time: sorting needs a copy, and this much of it stays in the cache
 
 
-def check_robust(method: Any, known: Sequence[str] = KINDS) -> None:
+def check_robust(method: Any, known: Sequence[str] = KINDS, schedule: str = "ring") -> None:
     """Raise ``Misuse`` for a method whose ``robust`` is none of ``known``, or comes with a schedule of an all-reduce."""
     check_choice(method, "robust", known)
-    schedule = getattr(method, "schedule", "ring")
     if method.robust != "none" and schedule != "ring":
         given = f"{method.name}: schedule={schedule} with robust={method.robust}"
         raise Misuse(given, "one of them", "drop schedule")
@@ -112,21 +111,13 @@ def clipped(vectors: Sequence[Vector], out: Vector) -> None:
 
 
 def merge(kind: str, vectors: Sequence[Vector], out: Vector) -> None:
-    """Write the robust mean of all to ``out``, which is none of them: a function of the vectors and their order alone.
+    """Write the robust mean of all to ``out``: a function of the vectors and their order alone.
 
     >>> x = np.zeros(1, np.float32)
     >>> merge("median", [np.float32([value]) for value in (1, 2, 3, 4, 1e30)], x); x.tolist()
     [3.0]
     """
-    match kind:
-        case "median":
-            median(vectors, out)
-        case "trimmed":
-            trimmed(vectors, out)
-        case "clip":
-            clipped(vectors, out)
-        case _:
-            raise AssertionError(f"no robust mean {kind!r}")
+    {"median": median, "trimmed": trimmed, "clip": clipped}[kind](vectors, out)
 
 
 def clip_share(distance: float, limit: float) -> float:

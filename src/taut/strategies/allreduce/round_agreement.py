@@ -151,11 +151,9 @@ class RoundAgreement(RoundMachine):
         """Take a member's message under this version, which is settled."""
 
     def hears(self, note: Note) -> bool:
-        """Whether a message is this machine's."""
         return note.kind in self.kinds and note.part == self.lane
 
     def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """Take a member's message. Raise ``MalformedMessage`` if it makes no sense; nothing has changed then."""
         version = self._version(note)
         if version < self.place.version:
             return []  # nobody counts on what was said under a version that is over
@@ -171,7 +169,6 @@ class RoundAgreement(RoundMachine):
         return tells + self._take(sender, note, payload)
 
     def placed(self, place: MemberPlace) -> list[Tell]:
-        """Begin a new version of the membership."""
         if place.version == self.place.version:
             return []
         self.place = place

@@ -166,7 +166,6 @@ class NewcomerTransfer:
             self.take_piece(sender, note, payload)
 
     def placed(self, members: Collection[int]) -> None:
-        """Forget all that are not among the members."""
         for held in (self.wanted, self._given):
             for rank in [rank for rank in held if rank not in members]:
                 del held[rank]

@@ -187,7 +187,6 @@ class Sync(m.Method):
         return state.transfer.takers(machine, machine.completed) if state.waiting or state.finished else []
 
     def give(self, state: SyncState, to: int, data: bytes) -> list[m.MethodAction]:
-        """Give this worker's state to one of the ``takers``."""
         return [*state.transfer.give(to, state.lanes[0].machine.completed, data, state.finished)]
 
     def handed(self, state: SyncState, starting: bool = False) -> bytes | None:

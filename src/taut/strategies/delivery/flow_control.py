@@ -46,7 +46,6 @@ class FlowControl:
     _from: Counter[int] = field(default_factory=Counter)
 
     def update(self, to: int, payload: bytes) -> list[Tell]:
-        """Post an update."""
         window = self._window(to)
         if window.sent - window.seen < MOST_UNSEEN and not window.updates:
             return [self._tell(to, window, "update", payload)]
@@ -55,7 +54,6 @@ class FlowControl:
         return []
 
     def weights(self, to: int, payload: bytes) -> list[Tell]:
-        """Post this worker's weights."""
         window = self._window(to)
         if window.sent - window.seen < MOST_UNSEEN:
             return [self._tell(to, window, "weights", payload)]
@@ -81,7 +79,6 @@ class FlowControl:
         return [] if seen % SEEN_EVERY else [Tell(sender, Note(SEEN, seen))]
 
     def keep(self, members: Collection[int]) -> None:
-        """Forget who is gone."""
         self._to = {to: window for to, window in self._to.items() if to in members}
 
     def _window(self, to: int) -> FlowWindow:

@@ -47,7 +47,6 @@ class PayloadBatch:
             self.nbytes = self.merged_nbytes = len(self.payloads[0])
 
     def clear(self) -> None:
-        """Begin anew."""
         self.payloads, self.nbytes, self.count, self.merged_nbytes = [], 0, 0, 0
 
 

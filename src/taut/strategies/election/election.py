@@ -98,7 +98,6 @@ class Election:
 
     @property
     def view(self) -> View:
-        """Return the view that this worker is in."""
         return self.views[-1]
 
     @property
@@ -137,7 +136,6 @@ class Election:
                 return
 
     def seen(self, sender: int, now: float) -> None:
-        """Note any message of a worker."""
         self._detectors.seen(sender, now)
 
     def heard(self, sender: int, presence: Presence, now: float) -> Answer:

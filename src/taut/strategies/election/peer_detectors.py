@@ -35,12 +35,10 @@ class PeerDetectors:
                 detector.pause(late_s, now)
 
     def beat(self, rank: int, now: float) -> None:
-        """Note a worker's periodic message."""
         if rank in self._detectors:
             self._detectors[rank].beat(now)
 
     def seen(self, rank: int, now: float) -> None:
-        """Note any message of a worker."""
         if rank in self._detectors:
             self._detectors[rank].seen(now)
 
@@ -49,6 +47,5 @@ class PeerDetectors:
         return {rank for rank, detector in self._detectors.items() if detector.suspects(now)}
 
     def keep(self, ranks: Iterable[int]) -> None:
-        """Forget all workers but these."""
         kept = set(ranks)
         self._detectors = {rank: detector for rank, detector in self._detectors.items() if rank in kept}

@@ -42,11 +42,7 @@ class ADPSGDState:
 
 @dataclass(frozen=True)
 class ADPSGD(m.Method):
-    """``--strategy adpsgd --topology ring``.
-
-    Arguments:
-        every: ask after every so many steps.
-        seed: of the random choices.
+    """``--strategy adpsgd --topology ring``. ``every``: ask after every so many steps. ``seed``: of the random choices.
 
     >>> import numpy as np
     >>> from taut.testing.worlds.method_world import MethodWorld

@@ -49,13 +49,10 @@ class ChocoState(NeighbourState):
 
 @dataclass(frozen=True)
 class Choco(NeighbourRounds[ChocoState]):
-    """``--strategy choco --topology ring --codec topk:density=0.01``, or any other compressor.
-
-    Arguments:
-        gamma: how far to go towards the neighbours' copies, above 0 and up to 1. 0: twice the stated delta, but no more
-            than it is on normal numbers. Too much makes the errors of the copies grow: in probes (ring of 8) 2 to 4
-            times delta was best for top-k and 10 times diverged, and random-k diverged at twice.
-    """
+    """``--strategy choco --topology ring --codec topk:density=0.01``, or any other compressor. ``gamma``: how far to go
+    towards the neighbours' copies, above 0 and up to 1. 0: twice the stated delta, but no more than it is on normal
+    numbers. Too much makes the errors of the copies grow: in probes (ring of 8) 2 to 4 times delta was best for top-k
+    and 10 times diverged, and random-k diverged at twice."""
 
     name = "choco"
     info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=("ring", "torus")),), coded_kind="x")

@@ -34,8 +34,6 @@ class Teacher:
 
 @dataclass
 class CodistillationState:
-    """A worker's state."""
-
     local: m.Local
     place: m.MemberPlace
     teachers: dict[int, Teacher] = field(default_factory=dict)

@@ -19,7 +19,7 @@ import numpy as np
 from taut.errors import Misuse
 from taut.specs import check_choice, check_share, check_whole
 from taut.strategies import api as m
-from taut.strategies.allreduce.robust_mean import check_robust, clip, median, trimmed
+from taut.strategies.allreduce.robust_mean import check_robust, clip, merge
 from taut.strategies.gossip.momentum import GradientTracking, QuasiGlobalMomentum, check_optimizer
 from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourState, check_length, tell_all
 from taut.topologies.mixing import KINDS, degrees_of, row_of
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 @dataclass
 class DPSGDState(NeighbourState):
-    """A worker's state."""
-
     momentum: QuasiGlobalMomentum | None = None
     tracking: GradientTracking | None = None
 
@@ -112,15 +110,12 @@ class DPSGD(NeighbourRounds[DPSGDState]):
             state.momentum.mixed(x, given.rate)
 
     def _mix(self, x: m.Vector, row: Mapping[int, float], theirs: Mapping[int, m.Vector]) -> None:
-        match self.robust:
-            case "median":
-                median([x, *theirs.values()], x)
-            case "trimmed":
-                trimmed([x, *theirs.values()], x)
-            case "clip":
-                clip(x, theirs, row)
-            case _:
-                average(x, row, theirs)
+        if self.robust == "none":
+            average(x, row, theirs)
+        elif self.robust == "clip":
+            clip(x, theirs, row)
+        else:
+            merge(self.robust, [x, *theirs.values()], x)
 
     def restart(self, state: DPSGDState) -> None:
         if state.tracking is not None:

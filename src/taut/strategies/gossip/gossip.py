@@ -30,8 +30,6 @@ STALENESS = 1.0  # an update waits for the end of the receiver's step
 
 @dataclass
 class GossipState:
-    """A worker's state."""
-
     local: m.CodedLocal
     place: m.MemberPlace
     flow: FlowControl

@@ -29,10 +29,8 @@ from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourSt
 
 @dataclass(frozen=True)
 class GossipGraD(NeighbourRounds[NeighbourState]):
-    """``--strategy gossipgrad``. It chooses partners among all workers: the topology stays ``complete``.
-
-    Arguments:
-        seed: of the shuffled order.
+    """``--strategy gossipgrad``. It chooses partners among all workers: the topology stays ``complete``. ``seed``: of the
+    shuffled order.
 
     >>> partners((0, 1, 2, 3), round=0, rank=2, seed=0), partners((0, 1, 2, 3), round=1, rank=2, seed=0)
     ((3, 1), (0, 0))

@@ -170,7 +170,6 @@ class NeighbourRounds(m.Method, Generic[S]):
         actions += self.send(state)
 
     def _go_on(self, state: S, actions: list[m.MethodAction]) -> None:
-        """Do all that can be done in this turn."""
         while state.turn is not None and self._complete(state):
             drifted = state.drift.under_way
             with state.drift.kept(*self.mixed(state)):

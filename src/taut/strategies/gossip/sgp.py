@@ -43,11 +43,8 @@ class SGPState(NeighbourState):
 
 @dataclass(frozen=True)
 class SGP(NeighbourRounds[SGPState]):
-    """``--strategy sgp --topology exponential``; ``sgp:overlap=1`` hides the network behind a step.
-
-    Arguments:
-        overlap: how many rounds late a message may come; it is merged when it does. 0: synchronous.
-    """
+    """``--strategy sgp --topology exponential``; ``sgp:overlap=1`` hides the network behind a step. ``overlap``: how many
+    rounds late a message may come; it is merged when it does. 0: synchronous."""
 
     name = "sgp"
     info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=("exponential",)),))

@@ -59,7 +59,7 @@ class Averaging(Periodic):
         check_whole(self, "every", 1, "1 averages after every step, 'independent' never does")
         check_choice(self, "weights", WEIGHTS)
         named(self.schedule)
-        check_robust(self)
+        check_robust(self, schedule=self.schedule)
 
     def start(self, place: MemberPlace, local: Local) -> PeriodicState:
         return PeriodicState(local, place, group_of(place, len(local.x), self.schedule, self.robust))

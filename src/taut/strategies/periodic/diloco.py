@@ -49,8 +49,6 @@ class Fragment:
 
 @dataclass
 class DiLoCoState(PeriodicState):
-    """A worker's state."""
-
     theta: m.Vector = None  # type: ignore[assignment]  # set by start, as all vectors here
     momentum: m.Vector = None  # type: ignore[assignment]
     scratch: m.Vector = None  # type: ignore[assignment]  # a fragment of the mean

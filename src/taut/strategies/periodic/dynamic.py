@@ -265,7 +265,6 @@ def _adopt(state: DynamicState, mean: m.Vector) -> None:
 
 
 def _call(state: DynamicState) -> list[m.Tell]:
-    """Call for an average of all."""
     tells = _announce(state)
     state.called = max(state.called, state.next)
     if not state.next:

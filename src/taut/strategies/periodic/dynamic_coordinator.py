@@ -38,7 +38,6 @@ class DynamicCoordinator:
     random: random.Random = field(default_factory=lambda: random.Random(0))
 
     def keep(self, members: Sequence[int]) -> None:
-        """Forget the workers that are gone."""
         self.strays = {rank: x for rank, x in self.strays.items() if rank in members}
         self.asked &= set(members)
 

@@ -81,7 +81,7 @@ class FedAvg(Periodic):
         check_whole(self, "samples", 0, "0 counts steps instead")
         check_whole(self, "seed", 0)
         named(self.schedule)
-        check_robust(self)
+        check_robust(self, schedule=self.schedule)
 
     def check_shape(self, shape: Shape, workers: int) -> None:
         count = self._chosen(workers)

@@ -55,7 +55,6 @@ class OverlappedRound:
         self.held_up += 1
 
     def stepped(self) -> None:
-        """Count a step of the worker."""
         self.steps += self.under_way
 
     def drop(self) -> None:

@@ -190,7 +190,6 @@ class Periodic(m.Method):
         return not (state.rounds or state.group.founder)
 
     def _go_on(self, state: Any, actions: list[m.MethodAction]) -> None:
-        """Do all that can be done in this turn."""
         if state.draining and state.group.founder is False and self._perhaps_late(state):
             state.late.take(state.place)
         if state.late.handed is not None:

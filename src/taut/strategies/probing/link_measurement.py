@@ -91,7 +91,6 @@ class Measurement:
     figures: LinkFigures | None = None
 
     def ask(self, now: float) -> list[Tell]:
-        """Begin the next exchange."""
         self.serial += 1
         self.asked_s = now
         if self.leg == BULK:

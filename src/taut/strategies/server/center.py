@@ -187,7 +187,6 @@ class Center:
         return Tell(sender, Note("answer", note.round, numbers=note.numbers), b"".join(answers))
 
     def _parts(self, note: Note, payload: bytes) -> list[tuple[int, Vector]]:
-        """Return the shards in a message."""
         parts: list[tuple[int, Vector]] = []
         offset = 0
         for number in note.numbers[1:]:

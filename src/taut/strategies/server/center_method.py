@@ -84,7 +84,8 @@ class CenterMethod(m.Method):
         if not center.asking:
             center.drift.drop()
             if state.steps > 0 if state.ended else state.turn and state.steps >= self.every:
-                actions += self._exchange(state)
+                state.steps, state.exchanges = 0, state.exchanges + 1
+                actions += self.exchange(state)
             elif state.leaving and not (state.steps or center.left):
                 actions += center.leave()
         actions += center.close()
@@ -101,8 +102,3 @@ class CenterMethod(m.Method):
         if center.finished and not state.finished:
             state.finished = True
             actions.append(m.Finished())
-
-    def _exchange(self, state: Any) -> list[m.Tell]:
-        state.steps = 0
-        state.exchanges += 1
-        return self.exchange(state)

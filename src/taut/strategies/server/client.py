@@ -44,7 +44,7 @@ def push(state: ServerState, steps: int, serve: Serve) -> list[MethodAction]:
 
 def _post(state: ServerState, shard: int, pushed: Pushed, serve: Serve) -> list[MethodAction]:
     own = pushed.to == state.place.rank
-    if own and (state.shards[shard].settled or not pushed.again):
+    if own and (state.shards[shard].complete or not pushed.again):
         return serve(pushed, shard)
     state.pushing[shard] = pushed
     return [] if own else [Tell(pushed.to, pushed.note, pushed.payload)]
@@ -64,7 +64,7 @@ def push_again(state: ServerState, shard: int, serve: Serve) -> list[MethodActio
 def push_own(state: ServerState, serve: Serve) -> list[MethodAction]:
     """Send repeated pushes to this worker itself once the weights, which may contain them, are here or moved."""
     own = [shard for shard, pushed in state.pushing.items() if pushed.to == state.place.rank]
-    ready = [shard for shard in own if shard not in state.shards or state.shards[shard].settled]
+    ready = [shard for shard in own if shard not in state.shards or state.shards[shard].complete]
     return [action for shard in ready for action in push_again(state, shard, serve)]
 
 
@@ -76,7 +76,6 @@ def confirmed(state: ServerState, shard: int, number: int) -> None:
 
 
 def ask(state: ServerState) -> list[MethodAction]:
-    """Pull all shards."""
     actions: list[MethodAction] = []
     for shard, rank in enumerate(state.holders):
         if shard in state.pulling or shard in state.handed or state.blank(shard):
@@ -128,8 +127,7 @@ def read_push(state: ServerState, event: Heard) -> Push:
     note, passed = event.note, event.note.kind == "passed"
     if len(note.numbers) != 4 + passed or not all(0 <= number < 2**53 for number in note.numbers):
         raise MalformedMessage(f"{note.kind!r} with the numbers {note.numbers}")
-    if len(event.payload) != state.nbytes(note.part):
-        raise MalformedMessage(f"{len(event.payload)} bytes for shard {note.part} of {state.nbytes(note.part)}")
+    state.check_nbytes(event)
     _, number, version, again, origin = (*note.numbers, float(event.sender))[:5]
     return Push(int(origin), int(number), int(version), bool(again))
 

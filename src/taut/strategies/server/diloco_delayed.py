@@ -60,7 +60,6 @@ class NesterovRule:
         return center
 
     def take(self, part: slice, answer: Vector, number: float) -> Vector:
-        """Set x <- theta."""
         self.base[part] = answer
         self.local.x[part] = answer
         return answer
@@ -68,8 +67,6 @@ class NesterovRule:
 
 @dataclass
 class DelayedState(CenterState):
-    """A worker's state."""
-
     server: NesterovRule = None  # type: ignore[assignment]  # set by start
 
 

@@ -70,13 +70,10 @@ class Server(m.Method):
 
     def start(self, place: m.MemberPlace, local: m.Local) -> ServerState:
         holders = [holder(shard, self.shards, place.members) for shard in range(self.shards)]
-        each = range(self.shards)
-        ending = ServerEnding(self.shards, place)
-        state = ServerState(
-            local, place, local.x.copy(), holders, ending, [0 for _ in each], [0 for _ in each], [{} for _ in each]
-        )
+        zeros, ending = [0] * self.shards, ServerEnding(self.shards, place)
+        state = ServerState(local, place, local.x.copy(), holders, ending, zeros, [*zeros], [{} for _ in holders])
         if place.rank != place.members[0]:  # the first worker has no donor
-            state.fresh.update(each)
+            state.fresh.update(range(self.shards))
         for shard, rank in enumerate(holders):
             if rank == place.rank:
                 state.shards[shard] = self._open(state, shard)
@@ -170,9 +167,9 @@ class Server(m.Method):
     def _heard(self, state: ServerState, event: m.Heard, actions: list[m.MethodAction]) -> None:
         self._hear(state, event, actions)
         came = event.note.kind in (moves.HAND, lending.LENT)
-        if state.early and (came or any(held.settled for held in state.shards.values())):
+        if state.early and (came or any(held.complete for held in state.shards.values())):
             self._hear_early(state, actions)  # they may have waited for this
-        self._push_own(state, actions)
+        actions += client.push_own(state, partial(self._take_own, state))
 
     def _hear(self, state: ServerState, event: m.Heard, actions: list[m.MethodAction]) -> None:
         note, sender, shard = event.note, event.sender, event.note.part
@@ -181,8 +178,7 @@ class Server(m.Method):
         if note.kind == "weights":
             client.answered(state, event)
         elif note.kind == "final":
-            if len(event.payload) != state.nbytes(shard):
-                raise MalformedMessage(f"{len(event.payload)} bytes for shard {shard} of {state.nbytes(shard)}")
+            state.check_nbytes(event)
             state.ending.final(shard, sender, event.payload)
         elif note.kind == "got":
             client.confirmed(state, shard, note.round)
@@ -239,9 +235,6 @@ class Server(m.Method):
             held.keep(state.place.members)
         actions += lending.borrow(state)
         self._hear_early(state, actions)
-        self._push_own(state, actions)
-
-    def _push_own(self, state: ServerState, actions: list[m.MethodAction]) -> None:
         actions += client.push_own(state, partial(self._take_own, state))
 
     def _hear_early(self, state: ServerState, actions: list[m.MethodAction]) -> None:
@@ -258,10 +251,7 @@ class Server(m.Method):
             quiet = set(range(self.shards)) - busy
             actions += state.ending.tell(state.holders, state.shards, quiet)
             if state.ending.complete and not state.finished:
-                self._take_finals(state)
+                state.finished = True
+                for shard, payload in state.ending.finals.items():
+                    state.local.x[state.part(shard)] = np.frombuffer(payload, np.float32)
                 actions.append(m.Finished())
-
-    def _take_finals(self, state: ServerState) -> None:
-        state.finished = True
-        for shard, payload in state.ending.finals.items():
-            state.local.x[state.part(shard)] = np.frombuffer(payload, np.float32)

@@ -35,7 +35,6 @@ class ServerEnding:
 
     @property
     def complete(self) -> bool:
-        """Return whether all last weights are here."""
         return len(self.finals) == self.shards
 
     def tell(self, holders: list[int], held: dict[int, Shard], quiet: Collection[int]) -> list[Tell]:
@@ -80,6 +79,5 @@ class ServerEnding:
         return [Tell(rank, Note("final", 0, shard), last) for rank in sorted(fresh) if rank != self.place.rank]
 
     def final(self, shard: int, sender: int, payload: bytes) -> None:
-        """Note a server's last weights."""
         if self.told.get(shard) == sender:
             self.finals.setdefault(shard, payload)

@@ -74,11 +74,16 @@ class ServerState:
     elections: int = 0
 
     def part(self, shard: int) -> slice:
-        """Return the elements of a shard."""
         return bounds(shard, len(self.holders), len(self.local.x))
 
     def nbytes(self, shard: int) -> int:
         return int(self.base[self.part(shard)].nbytes)
+
+    def check_nbytes(self, event: Heard) -> None:
+        """Raise ``MalformedMessage`` unless the payload is as long as the shard."""
+        shard = event.note.part
+        if len(event.payload) != self.nbytes(shard):
+            raise MalformedMessage(f"{len(event.payload)} bytes for shard {shard} of {self.nbytes(shard)}")
 
     def entitled(self, shard: int, members: Collection[int]) -> int:
         """Return the worker that is to hold a shard; no leaving one, unless all leave."""

@@ -134,7 +134,7 @@ class Shard:
         self.taken = {rank: max(self.taken.get(rank, 0), table.get(rank, 0)) for rank in self.taken.keys() | table.keys()}
 
     @property
-    def settled(self) -> bool:
+    def complete(self) -> bool:
         """Return whether no holder will hand it over any more, so that a push that is not in it now is in no weights."""
         return self.opened is None and not self.blank
 

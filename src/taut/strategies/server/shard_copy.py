@@ -48,7 +48,6 @@ def borrow(state: ServerState) -> list[MethodAction]:
 
 
 def heard(state: ServerState, event: Heard) -> list[MethodAction]:
-    """Handle a message of ``KINDS``."""
     shard, nbytes, held = event.note.part, state.nbytes(event.note.part), state.shards.get(event.note.part)
     if event.note.kind == LEND:
         return [Tell(event.sender, Note(LENT, int(shard in state.fresh), shard), packed(*copy_of(state, shard)))]

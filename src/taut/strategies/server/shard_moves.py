@@ -79,7 +79,6 @@ def _hand(state: ServerState, shard: int, held: Shard) -> Tell:
 
 
 def handed(state: ServerState, event: Heard) -> list[MethodAction]:
-    """Handle a message of ``KINDS``."""
     shard, given = event.note.part, state.handed.get(event.note.part)
     if event.note.kind == HAND:
         return _handed(state, event)

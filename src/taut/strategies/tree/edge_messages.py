@@ -102,7 +102,6 @@ class EdgeMessages:
 
     @property
     def owed(self) -> bool:
-        """Return whether any message is unacknowledged."""
         return any(self.under_way.values())
 
     @property

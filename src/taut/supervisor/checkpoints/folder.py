@@ -71,8 +71,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def complete(self) -> int:
-        """Return the number of complete passes: the first one with anything left, or one after the last that was
-        begun."""
+        """Return the number of complete passes: the first with anything left, or one after the last that was begun."""
         return min((epoch for epoch, _, _ in self.undone), default=max(self.passes, default=-1) + 1)
 
 

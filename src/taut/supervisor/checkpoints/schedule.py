@@ -16,6 +16,7 @@ from taut.core.checkpoint_names import part_name
 from taut.core.messages import Checkpoint, CheckpointBegun, CheckpointDone
 from taut.core.sample_ranges import Span, joined
 from taut.specs import Interval
+from taut.supervisor.checkpoints.folder import PartFile
 from taut.supervisor.data.leases import Leases
 from taut.supervisor.data.passes import Pass
 from taut.supervisor.run.actions import DropCheckpoint, Outbox, SaveCheckpoint
@@ -23,8 +24,7 @@ from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 
 
 class Parts(Struct):
-    """A checkpoint under way. ``asked``: workers that have not begun; ``writing``: workers that have begun, and are
-    not done."""
+    """A checkpoint under way. ``asked``: workers that have not begun; ``writing``: those that have, and are not done."""
 
     number: int
     asked: set[int]
@@ -170,16 +170,11 @@ class Checkpointing(Struct):
         self.outbox.add(SaveCheckpoint(parts.number, self._manifest(parts)))
 
     def _manifest(self, parts: Parts) -> Mapping[str, Any]:
+        hosts = {rank: self.members.workers[rank].hello.host for rank in parts.written}
         return {
             "number": parts.number,
             "files": {
-                part_name(rank): {
-                    "rank": rank,
-                    "nbytes": done.nbytes,
-                    "blake2b": done.digest,
-                    "host": self.members.workers[rank].hello.host,
-                    "pause_s": done.pause_s,
-                }
+                part_name(rank): PartFile(rank, done.nbytes, done.digest, hosts[rank], done.pause_s)
                 for rank, done in sorted(parts.written.items())
             },
             "phase": parts.copied[min(parts.written)].phase,

@@ -85,8 +85,7 @@ class LeaseServer(Struct):
         self._hold(worker, request, 1 if answer == HOLD else MOST_HELD)
 
     def _same_samples(self, worker: WorkerEntry, request: LeaseRequest, now: float) -> bool:
-        """Note the request. When a worker begins other passes, compare the samples that all have; return False if it
-        is wrong."""
+        """Note the request. When a worker begins other passes, compare all their samples; return False if it is wrong."""
         previous, self.asks[worker.rank] = self.asks.get(worker.rank), request
         known = previous is not None and (previous.until, previous.samples) == (request.until, request.samples)
         if known or not request.samples:
@@ -100,8 +99,7 @@ class LeaseServer(Struct):
         return {one.rank for one in self.admission.members.live() if one.state in ("ready", "training")}
 
     def _agreed(self, worker: WorkerEntry, epoch: int, request: LeaseRequest, now: float) -> bool:
-        """Return whether the pass has the length that the request gives. If not, hold the request, or refuse its
-        worker."""
+        """Return whether the pass has the length that the request gives. If not, hold it or refuse the worker."""
         lengths, leases, members = self.lengths, self.admission.leases, self.admission.members
         if epoch not in lengths.votes:
             lengths.forget({before: each.length for before, each in leases.passes.items()}, self._voters())

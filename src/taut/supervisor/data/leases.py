@@ -182,8 +182,7 @@ class Leases(Struct):
         return count(mine.values()) - count(unbegun) + min(doubt, count(spans))
 
     def take_back(self, lost: Iterable[Lease], certain: bool) -> int:
-        """Put back leases that did not reach their worker. Return the number of samples. ``certain``: they cannot
-        arrive later."""
+        """Put back leases that did not reach their worker; count the samples. ``certain``: they cannot arrive later."""
         spans = [(lease.epoch, lease.lo, lease.hi) for lease in lost if self.open.pop(lease.lease, None) is not None]
         if certain:
             self.untouched += spans
@@ -242,8 +241,7 @@ class Leases(Struct):
         return sum(each.length - each.done for each in self.passes.values() if each.begun)
 
     def progress(self) -> tuple[int, int, int]:
-        """Return (epoch, done, length) of the earliest pass that is not complete, else of the latest; zeros before
-        the first."""
+        """Return (epoch, done, length) of the earliest pass that is not complete, else of the latest; zeros before."""
         begun = {epoch: each for epoch, each in self.passes.items() if each.begun}
         if not begun:
             return 0, 0, 0

@@ -89,8 +89,7 @@ class ReserveQuota(Struct, frozen=True):
         return samples if samples >= LEAST_BATCHES * ask.batch else 0
 
     def _of_next(self, rank: int, epoch: int, ask: LeaseRequest) -> int:
-        """Return the quota in a pass that no worker has reached: in whole batches, so that all quotas sum to the
-        whole."""
+        """Return the quota in a pass that no worker has reached: in whole batches, so that quotas sum to the whole."""
         batches = -(-self._left(epoch, ask) // ask.batch)
         begin, end = (round(batches * speed / self.total) for speed in self.stretch[rank])
         return ask.batch * (end - begin)

@@ -32,12 +32,8 @@ class Offer(Struct):
     unseen: dict[int, list[Span]] = {}
     told_s: float = 0.0
 
-    @property
-    def pending(self) -> bool:
-        return bool(self.unseen)
-
     def late(self, now: float) -> bool:
-        return self.pending and now - self.told_s > LATE_S
+        return bool(self.unseen) and now - self.told_s > LATE_S
 
 
 def trimmed(spans: list[Span], epoch: int, samples: int, batch: int) -> list[Span]:
@@ -86,11 +82,10 @@ class Reserves(Struct):
         return told
 
     def call_in(self, final: int, now: float, batch: int) -> dict[int, Reserve]:
-        """Return smaller offers, by half, to all workers with reserves in passes up to ``final``: another worker
-        waits for them."""
+        """Return offers, smaller by half, to workers with reserves in passes up to ``final``: another waits for them."""
         told: dict[int, Reserve] = {}
         for rank, offer in self.offers.items():
-            if offer.pending or rank in self.doubtful:
+            if offer.unseen or rank in self.doubtful:
                 continue
             spans = offer.spans
             for epoch in {span[0] for span in spans if span[0] <= final}:
@@ -105,8 +100,7 @@ class Reserves(Struct):
         return any(span[0] < epoch for spans in self.leases.reserved.values() for span in spans)
 
     def outstanding(self, final: int, now: float, patient: bool) -> bool:
-        """Return whether passes up to ``final`` have reserves; unless ``patient``, only with workers that answer in
-        time."""
+        """Return whether passes up to ``final`` have reserves; unless ``patient``, with workers that answer in time."""
         for rank, spans in self.leases.reserved.items():
             offer = self.offers.get(rank)
             late = offer is None or offer.late(now)
@@ -147,7 +141,7 @@ class Reserves(Struct):
     def _tell(self, offer: Offer, spans: list[Span], now: float) -> Reserve:
         self._versions += 1
         version = (self.term << 32) + self._versions
-        offer.told_s = offer.told_s if offer.pending else now
+        offer.told_s = offer.told_s if offer.unseen else now
         offer.spans = offer.unseen[version] = spans
         return Reserve(version, offer.length, spans)
 

@@ -80,8 +80,7 @@ class Complaints(Struct):
         return f"worker {complaint.rank}: {', '.join(parts)}" + (f": {complaint.why}" if complaint.why else "")
 
     def refused_here(self, rank: int, refused: int, excess: int, why: str, now: float) -> str | None:
-        """Note that the supervisor itself refused so many more messages of this worker. Return a text for the log if
-        it is news."""
+        """Note that the supervisor itself refused so many more messages of a worker. Return a text for the log if new."""
         account = self.accounts.get(rank, {}).get(SUPERVISOR)
         before = (account.refused, account.excess) if account is not None else (0, 0)
         return self.accuse(SUPERVISOR, Complaint(rank, before[0] + refused, before[1] + excess, why[:256]), now)
@@ -91,10 +90,10 @@ class Complaints(Struct):
         return {accuser for accuser, account in self.accounts.get(rank, {}).items() if account.past_limit}
 
     def convicted(self, rank: int, hears: Collection[int], others: Collection[int]) -> bool:
-        """Return whether the worker is to be expelled. ``hears``: receivers of its messages; ``others``: all other
-        live workers."""
+        """Return whether the worker is to be expelled. ``hears``: receivers of its messages; ``others``: all others."""
         accusers = self.accusers(rank)
-        return SUPERVISOR in accusers or any(_most(accusers, judges) for judges in (hears, others))
+        counts = [(sum(judge in accusers for judge in judges), len(judges)) for judges in (hears, others)]
+        return SUPERVISOR in accusers or any(against >= 2 and 2 * against > judges for against, judges in counts)
 
     def refused(self, rank: int) -> int:
         """Return the number of this worker's messages that other workers refused."""
@@ -104,8 +103,3 @@ class Complaints(Struct):
     def total(self, rank: int) -> int:
         """Return the number of this worker's messages that were refused or dropped, anywhere."""
         return sum(account.refused + account.excess for account in self.accounts.get(rank, {}).values())
-
-
-def _most(accusers: Collection[int], judges: Collection[int]) -> bool:
-    against = sum(1 for judge in judges if judge in accusers)
-    return against >= 2 and 2 * against > len(judges)

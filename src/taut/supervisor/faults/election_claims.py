@@ -83,8 +83,7 @@ class ElectionClaims(Struct):
     def judge(
         self, now: float, above: int, told: Sequence[Collection[int]], fate: Callable[[int], Fate]
     ) -> ClaimVerdict | None:
-        """Return the verdict on the claims, the lowest number first: earlier ones could not be seen after a later one
-        was refused."""
+        """Return the verdict on the claims, the lowest number first: it cannot be seen after a later one was refused."""
         claimed, opened = self.claimed(above, fate), None
         for number in sorted({view.number for view in claimed}):
             found = [self._weigh(view, now, told, fate) for view in claimed if view.number == number]
@@ -99,8 +98,7 @@ class ElectionClaims(Struct):
         return opened
 
     def unclear(self, now: float, above: int, fate: Callable[[int], Fate]) -> bool:
-        """Return whether a worker's vote may still be open: a roster under a new version makes it void. Once for each
-        claim."""
+        """Return, once for each claim, whether a vote may still be open: a roster under a new version makes it void."""
         since_s = min((self.heartbeats[rank].since_s for rank in self.claiming), default=math.inf)
         if since_s == self._cleared_s or now < since_s + SETTLE_S or not self.claimed(above, fate):
             return False
@@ -164,8 +162,7 @@ def _bears_out(mine: View, view: View) -> bool:
 
 
 def _may_be(view: View, bases: Sequence[dict[int, int | None]]) -> bool | None:
-    """Return whether the named workers and those not against them are most of a membership; None: a worker has yet to
-    speak."""
+    """Return whether the named workers and those not against them are most of a membership; None: not known yet."""
     waiting = False
     for stances in bases:
         silent = [rank for rank, each in stances.items() if rank in view.members or each != -1]

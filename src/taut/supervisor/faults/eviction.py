@@ -32,7 +32,10 @@ class Eviction(Struct):
         silent = self._silent(live, now)
         if (not silent and not self.admission.withheld) or self._enough(live, silent):
             if self.since_s is not None:
-                self._go_on(silent, now)
+                self.since_s = None
+                self.admission.outbox.record("waiting", "over: enough workers are heard again")
+                for worker in silent:  # it may be a moment behind the others, and gets another chance
+                    worker.detector.seen(now)
                 return None
             for worker in silent:
                 closed = "its connection was closed; " if worker.detector.is_closed else ""
@@ -67,10 +70,3 @@ class Eviction(Struct):
         lost = {worker.rank for worker in silent}
         heard = {worker.rank for worker in live if worker.rank not in lost}
         return self.admission.enough(heard) and 2 * (len(heard) + 1) > len(live) + 1
-
-    def _go_on(self, silent: Sequence[WorkerEntry], now: float) -> None:
-        """End the wait. Workers that are still silent may be a moment behind the others, and get another chance."""
-        self.since_s = None
-        self.admission.outbox.record("waiting", "over: enough workers are heard again")
-        for worker in silent:
-            worker.detector.seen(now)

@@ -49,8 +49,7 @@ class LiveMemberships(Struct):
     told: list[AnnouncedMembership] = []
 
     def tell(self, stamp: int, members: Collection[int], started: bool) -> None:
-        """Note that these members were announced to, or elected by, workers. Before the run has ``started``, earlier
-        ones are void."""
+        """Note that these members were announced to, or elected by, workers. Before the start, earlier ones are void."""
         now = frozenset(members)
         if self.told and self.told[-1].members == now:
             self.told[-1].last = stamp

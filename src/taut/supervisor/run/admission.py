@@ -178,8 +178,7 @@ class Admission(Struct):
         self.gone(worker, reason, now)
 
     def unfit(self, worker: WorkerEntry, reason: str, now: float) -> None:
-        """Remove a worker that could not take the run's state. In mid-run this counts as a refusal, not as a failure
-        of the run."""
+        """Remove a worker that could not take the run's state. In mid-run this is a refusal, not a failure of the run."""
         if self.ledger.started_s is None:
             self.failed(worker, reason, now)
             return
@@ -294,8 +293,7 @@ class Admission(Struct):
         self._send_roster(live, besides)
 
     def tell_late(self, now: float) -> None:
-        """Send the roster to many workers once in a while: n lists of n members are many bytes, and a later one
-        replaces an earlier."""
+        """Send the roster to many workers once in a while: n lists of n are many bytes, and a later one replaces them."""
         live = self.members.live()
         if self.withheld and self.enough(worker.rank for worker in self.members.with_state()):
             self._roster_owed = True

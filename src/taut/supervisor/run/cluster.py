@@ -22,7 +22,7 @@ from taut.supervisor.run.ending import Ending
 from taut.supervisor.run.handlers import MessageHandlers
 from taut.supervisor.run.lifecycle import Lifecycle, outcome_of
 from taut.supervisor.run.plan import RunPlan
-from taut.supervisor.run.workers import WorkerTable
+from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 from taut.supervisor.view import Outcome, RunState
 
 EXIT_GRACE_S = 0.25  # a process's last messages may arrive after the report of its end
@@ -89,8 +89,7 @@ class Cluster:
 
     def malformed(self, connection: bytes, why: str, now: float) -> list[Action]:
         """Handle bytes that are no message. A stranger is told: it may be another version of taut."""
-        worker = self.members.find(connection)
-        who = "a stranger" if worker is None else f"worker {worker.rank}"
+        worker, who = self._sender(connection)
         self.expulsion.odd(f"malformed message from {who}: {why}")
         if worker is not None:
             self.expulsion.refused(worker, why, now)
@@ -100,14 +99,16 @@ class Cluster:
         return self._advance(now)
 
     def mishandled(self, connection: bytes, message: msg.Message, trace: str, now: float) -> list[Action]:
-        """Count a message on which a handler raised, by a bug of ours, as refused: a worker that sends many such is
-        expelled."""
-        worker, kind = self.members.find(connection), type(message).__name__
-        who = "a stranger" if worker is None else f"worker {worker.rank}"
+        """Count a message on which a handler raised, by a bug of ours, as refused: who sends many such is expelled."""
+        (worker, who), kind = self._sender(connection), type(message).__name__
         self.expulsion.odd(f"{kind} from {who} could not be handled, by a bug in taut: {trace}", most=4000)
         if worker is not None:
             self.expulsion.refused(worker, f"{kind} that could not be handled", now)
         return self.outbox.take()
+
+    def _sender(self, connection: bytes) -> tuple[WorkerEntry | None, str]:
+        worker = self.members.find(connection)
+        return worker, "a stranger" if worker is None else f"worker {worker.rank}"
 
     def flooded(self, connection: bytes, excess: int, now: float) -> list[Action]:
         """Note that so many messages of a connection were dropped unread: it exceeds the rate limit."""
@@ -174,8 +175,7 @@ class Cluster:
         return self._advance(now)
 
     def checkpointed(self, number: int, text: str, error: str, now: float) -> list[Action]:
-        """Note that the manifest of a checkpoint is on disk, with ``text`` for the log, or is not because of
-        ``error``."""
+        """Note that the manifest of a checkpoint is on disk, with ``text`` for the log, or why it is not (``error``)."""
         self.checkpointing.saved(number, text, error)
         return self._advance(now)
 

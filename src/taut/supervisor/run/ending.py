@@ -154,8 +154,7 @@ class Ending(Struct):
         return ValidationScores(replicas, self.chosen_score, "lower" if lower else "higher")
 
     def take_upload(self, worker: WorkerEntry, chunk: Upload, payloads: Sequence[bytes], now: float) -> bool:
-        """Add a part of the model. Return False unless it is from the writer. After a broken upload another writer is
-        asked."""
+        """Add a part of the model. Return False unless it is from the writer. If it is broken, another is asked."""
         if worker is not self.writer or self.upload is None or self.over is not None:
             return False
         if self.asked_again and self.upload.total is None and chunk.offset:

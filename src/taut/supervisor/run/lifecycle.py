@@ -103,8 +103,7 @@ class Lifecycle(Struct):
         return "every worker left before the end of the run, so none could write the model"
 
     def _idle(self, now: float) -> str | None:
-        """Return the reason if the run cannot end although workers are here: the others failed, and these have never
-        begun to train."""
+        """Return the reason if the run cannot end: the others failed, and those who are here never began to train."""
         failures, left = self.admission.ledger.failures, self.admission.members.with_state()
         if not failures or self.admission.ledger.started_s is None or any(worker.began for worker in left):
             self.idle_since_s = None
@@ -119,8 +118,7 @@ class Lifecycle(Struct):
 
 
 def outcome_of(admission: Admission, path: str, error: str, began_s: float, now: float) -> Outcome:
-    """Return the outcome. ``path``: of the model, or "" if there is none, because of ``error``; ``began_s``: start of
-    the supervisor."""
+    """Return the outcome. ``path``: of the model, or "" because of ``error``; ``began_s``: the supervisor's start."""
     ledger, ending, verdict = admission.ledger, admission.ending, admission.ending.verdict
     if verdict is not None and verdict.exact and not verdict.identical:
         refused = {worker.rank: worker.refused for worker in admission.members.workers.values()}

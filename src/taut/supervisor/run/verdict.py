@@ -197,8 +197,7 @@ def upload_limit_nbytes(model: Sequence[TensorSpec]) -> int:
 
 
 def _item_nbytes(dtype: str) -> int:
-    """Return the bytes of one element: float32 4, torch.bfloat16 2, bool 1; 16, the most there is, for an unknown
-    type."""
+    """Return the bytes of one element: float32 4, torch.bfloat16 2, bool 1; 16, the most there is, if it is unknown."""
     name = dtype.removeprefix("torch.")
     bits = re.search(r"\d+", name)
     return max(1, int(bits[0][:4]) // 8) if bits else _SIZES.get(name, 16)
@@ -212,8 +211,7 @@ class ModelUpload(Struct):
     data: bytearray = bytearray()
 
     def add(self, chunk: Upload, payloads: Sequence[bytes]) -> bytes | None:
-        """Add a chunk; return the whole file once it is complete, else None. Raise MalformedMessage for a chunk that
-        does not fit."""
+        """Add a chunk; return the whole file when it is complete, else None. Raise MalformedMessage if it is wrong."""
         if len(payloads) != 1:
             raise MalformedMessage(f"an upload of {len(payloads)} frames: expected 1")
         if chunk.total > self.limit_nbytes or chunk.total == 0:

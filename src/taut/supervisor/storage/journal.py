@@ -84,8 +84,7 @@ class Journal:
 
 
 class Persistence(Struct):
-    """Writer of a cluster's state. ``reached_at``: the supervisor's address, bind address, and advertised address (or
-    "")."""
+    """Writer of a cluster's state. ``reached_at``: the supervisor's address, bind address, and advertised one (or "")."""
 
     cluster: Cluster
     journal: Journal

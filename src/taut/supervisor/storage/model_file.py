@@ -59,8 +59,7 @@ def write_model(run_dir: Path, data: bytes, name: str = "model") -> Path:
 
 
 def _rescued(run_dir: Path, file_name: str, data: bytes) -> str:
-    """Write the model to a temporary folder, and return a text that says where: one full disk must not lose days of
-    training."""
+    """Write the model to a temporary folder, and say where: one full disk must not lose days of training."""
     folder = None
     try:
         folder = Path(tempfile.mkdtemp(prefix=f"taut-{run_dir.name}-"))  # for this user alone

@@ -46,8 +46,7 @@ class RunLock:
     """
 
     def __init__(self, run_dir: Path) -> None:
-        """Open the lock's file. Raise ``Misuse`` if this user may not write to the folder, ``StorageFailed`` for any
-        other failure."""
+        """Open the lock's file. Raise ``Misuse`` if this user may not write to the folder, else ``StorageFailed``."""
         self.run_dir, self.path = run_dir, run_dir / FILE
         self.taken = self.sure = False
         try:

@@ -19,7 +19,6 @@ from taut.supervisor.data.leases import Leases
 from taut.supervisor.data.passes import Pass
 from taut.supervisor.faults.memberships import AnnouncedMembership
 from taut.supervisor.faults.reconcile import replay
-from taut.supervisor.run.admission import Ledger
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.run.workers import WorkerEntry, name_hash
@@ -29,8 +28,10 @@ VERSION = 3
 UNKNOWN = 1 << 20  # rosters and leases that may have followed the snapshot, if the disk failed
 
 
-# Fields of a worker that a snapshot has under the same names.
+# Fields of workers, leases and the ledger that a snapshot has under the same names.
 _SAME = ["rank", "state", "donor", "statistics", "phase", "drain_told", "expelled", "reason", "may_return", "first_phase"]
+_LEASES = ["passes", "returned", "samples_again", "issued", "untouched", "reserved"]
+_LEDGER = ["lost", "failures", "script_failed", "phase"]
 
 
 class WorkerSnapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -94,28 +95,17 @@ def keep(cluster: Cluster, now: float) -> bytes:
     """Return the run's snapshot as bytes."""
     members, leases, ledger = cluster.members, cluster.leases, cluster.ledger
     kept = SupervisorSnapshot(
-        VERSION,
-        cluster.term,
-        members.version,
-        list(members.model) if members.model is not None else None,
-        [_kept(worker) for worker in members.workers.values()],
-        LeaseSnapshot(
-            leases.passes,
-            list(leases.open.values()),
-            list(leases.returned),
-            leases.samples_again,
-            leases.issued,
-            leases.untouched,
-            leases.reserved,
-        ),
-        None if ledger.started_s is None else now - ledger.started_s,
-        ledger.lost,
-        list(ledger.failures),
-        ledger.script_failed,
-        ledger.phase,
-        cluster.ending.reason,
-        members.view,
-        cluster.admission.memberships.told,
+        version=VERSION,
+        term=cluster.term,
+        roster=members.version,
+        model=list(members.model) if members.model is not None else None,
+        workers=[_kept(worker) for worker in members.workers.values()],
+        leases=LeaseSnapshot(open=list(leases.open.values()), **{name: getattr(leases, name) for name in _LEASES}),
+        trained_s=None if ledger.started_s is None else now - ledger.started_s,
+        drain=cluster.ending.reason,
+        view=members.view,
+        told=cluster.admission.memberships.told,
+        **{name: getattr(ledger, name) for name in _LEDGER},
     )
     return msgspec.msgpack.encode(kept)
 
@@ -141,7 +131,10 @@ def recall(
         members.workers[worker.rank] = worker
         members.by_hash[each.name_hash] = worker.rank
     _recall_leases(cluster.leases, kept.leases, ahead)
-    _recall_ledger(cluster.ledger, kept, now - away_s)
+    ledger = cluster.ledger
+    ledger.started_s = None if kept.trained_s is None else now - away_s - kept.trained_s
+    for name in _LEDGER:
+        setattr(ledger, name, getattr(kept, name))
     cluster.ending.reason = kept.drain
     if kept.drain is not None:
         cluster.ending.decide()
@@ -154,11 +147,8 @@ def _kept(worker: WorkerEntry) -> WorkerSnapshot:
     hello = worker.hello
     return WorkerSnapshot(
         name_hash=worker.name_hash or name_hash(worker.connection),
-        address=hello.address,
-        public_key=hello.public_key,
-        host=hello.host,
-        pid=hello.pid,
         protocol=hello.version,
+        **{name: getattr(hello, name) for name in ("address", "public_key", "host", "pid")},
         platform=hello.platform,
         rhythm=worker.detector.kept(),
         **{name: getattr(worker, name) for name in _SAME},
@@ -177,20 +167,11 @@ def _recalled(kept: WorkerSnapshot, model: list[TensorSpec], now: float) -> Work
 
 
 def _recall_leases(leases: Leases, kept: LeaseSnapshot, ahead: Sequence[bytes]) -> None:
-    leases.passes.update(kept.passes)
+    for name in _LEASES:
+        setattr(leases, name, getattr(kept, name))
     leases.open.update({lease.lease: (rank, lease) for rank, lease in kept.open})
-    leases.returned.extend(kept.returned)
-    leases.reserved.update(kept.reserved)
-    leases.samples_again, leases.issued, leases.untouched = kept.samples_again, kept.issued, kept.untouched
     for entries in ahead:
         for entry in unpack(entries):
             replay(entry, leases)
     leases.log.clear()  # it is in the store already
     leases.issued += UNKNOWN
-
-
-def _recall_ledger(ledger: Ledger, kept: SupervisorSnapshot, now: float) -> None:
-    ledger.started_s = None if kept.trained_s is None else now - kept.trained_s
-    ledger.lost, ledger.phase = kept.lost, kept.phase
-    ledger.failures.extend(kept.failures)
-    ledger.script_failed = kept.script_failed

@@ -134,8 +134,7 @@ def load_run(runs_dir: Path, name: str) -> StoredRun:
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open the store of the run in ``path`` for reading. A folder without write permission needs ``immutable``: no
-    lock files are made."""
+    """Open the store of a run for reading. In a folder without write permission no lock files are made: ``immutable``."""
     address = (path / FILE).resolve().as_uri()
     database = sqlite3.connect(f"{address}?mode=ro", uri=True)
     try:
@@ -190,12 +189,9 @@ def summarised(path: Path, database: sqlite3.Connection) -> RunSummary:
         ended=ended,
         command=command,
         workers=database.execute("select count(*) from worker").fetchone()[0],
-        exit_code=outcome.get("exit_code"),
-        identical=outcome.get("identical"),
-        model=outcome.get("model"),
+        **{name: outcome.get(name) for name in ("exit_code", "identical", "model", "wall_s")},
         error=outcome.get("error", ""),
         host=host,
-        wall_s=outcome.get("wall_s"),
         total_s=outcome.get("total_s", None if ended is None else ended - started),
     )
 

@@ -140,8 +140,7 @@ class StoreWriter:
         self._run("delete from ahead", ())  # the snapshot contains it
 
     def append(self, term: int, data: bytes) -> None:
-        """Keep this entry beside the last snapshot; it is durable after the next `flush`. Raise ``Superseded`` as
-        `remember`."""
+        """Keep this entry beside the last snapshot; it is durable after a `flush`. Raise ``Superseded`` as `remember`."""
         self._check_term(term)
         self._run("insert into ahead (data) values (?)", (data,))
 

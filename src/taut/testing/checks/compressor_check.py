@@ -146,9 +146,8 @@ def _check_mean(compressor: Compressor, v: F32) -> None:
     found = np.array([_decoded(compressor, v, memory) for _ in range(MANY)], np.float64)
     spread = float(found.var(0, ddof=1).sum()) / MANY
     distance = _square(found.mean(0) - v)
-    assert distance <= 1.7 * spread + 1e-9 * _square(v), (
-        f"biased: |mean - v|^2 is {distance / spread:.2f} of its variance"
-    )
+    told = f"biased: |mean - v|^2 is {distance / spread:.2f} of its variance"
+    assert distance <= 1.7 * spread + 1e-9 * _square(v), told
 
 
 def _memory(v: Any, seed: int = 1, turns: int = LATE) -> CompressorState:

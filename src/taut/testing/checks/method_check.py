@@ -80,9 +80,7 @@ def check_method(
     vectors = [actor.shared if isinstance(actor, CodecActor) else actor.x for actor in actors]
     assert all(np.isfinite(x).all() for x in vectors), "a weight is not finite"
     if method.consensus and method.vector == "weights":
-        assert all(np.array_equal(x, vectors[0]) for x in vectors), (
-            "replicas differ, though this method promises they agree"
-        )
+        assert all(np.array_equal(x, vectors[0]) for x in vectors), "replicas differ, and must agree under this method"
     return world
 
 

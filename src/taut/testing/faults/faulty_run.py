@@ -39,17 +39,8 @@ def run_with_faults(
         found = run_with_faults("train.py", FaultPlan().kill(2).at_step(30), workers=4)
         assert not found.error and found.outcome.samples_undone == 0
     """
-    given = faulty_scenario(script, plan, workers, strategy, args, step_s, **scenario)
-    return simulate_script(given, limit_s=limit_s, trace=trace)
-
-
-def faulty_scenario(
-    script: str | Path, plan: FaultPlan, workers: int, strategy: str, args: Sequence[str], step_s: float, **scenario: Any
-) -> Scenario:
-    """Return the scenario that ``run_with_faults`` simulates."""
     plan.check(workers)
     settings: dict[str, Any] = {"speeds": Speeds(step_s=step_s), "links": Links(ETHERNET), "seed": plan.seed}
-    settings |= scenario
-    return Scenario(
-        script=str(script), workers=workers, strategy=strategy, args=tuple(args), faults=plan.faults, **settings
-    )
+    settings |= {"strategy": strategy, "args": tuple(args), "faults": plan.faults} | scenario
+    given = Scenario(script=str(script), workers=workers, **settings)
+    return simulate_script(given, limit_s=limit_s, trace=trace)

@@ -61,9 +61,8 @@ class Case:
     step_s: float = STEP_S
 
     def __str__(self) -> str:
-        wired = "".join(
-            f" --{what} {word}" for what, word in (("topology", self.topology), ("codec", self.codec)) if word
-        )
+        chosen = {"topology": self.topology, "codec": self.codec}
+        wired = "".join(f" --{what} {word}" for what, word in chosen.items() if word)
         return f"--workers {self.workers} --strategy {self.strategy!r}{wired}, steps of {self.step_s:g} s: {self.plan}"
 
 

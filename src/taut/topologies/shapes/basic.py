@@ -85,10 +85,8 @@ class Tree(Shape):
     """A balanced tree, filled level by level like a heap: position s hangs from position (s - 1) // branching.
 
     n - 1 edges, the fewest that connect; a step up or down is on the way of many, so it mixes slowly but relays cheaply.
-    It is a tree for any members, since each position but the first has one edge to a lower position.
-
-    Arguments:
-        branching: how many hang from each.
+    It is a tree for any members, since each position but the first has one edge to a lower position. ``branching``: how
+    many hang from each.
 
     >>> Tree(branching=3).wire(range(8)).neighbours(1)
     [0, 4, 5, 6]

@@ -26,10 +26,8 @@ class Exponential(Shape):
 
     Everybody sends to and hears from equally many, so uniform weights are doubly stochastic, for any n. Strongly
     connected, as the steps of 1 alone are a ring. (Ying et al., "Exponential graph is provably efficient for
-    decentralized deep training", 2021; Assran et al., "Stochastic gradient push", 2019.)
-
-    Arguments:
-        directed: no: the same edges, both ways, for methods that need symmetric weights.
+    decentralized deep training", 2021; Assran et al., "Stochastic gradient push", 2019.) ``directed=no``: the same edges,
+    both ways, for methods that need symmetric weights.
 
     >>> Exponential().wire(range(8)).outward(6), Exponential(directed=False).wire(range(8)).neighbours(0)
     ([0, 2, 7], [1, 2, 4, 6, 7])

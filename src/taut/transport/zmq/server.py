@@ -29,9 +29,7 @@ MESSAGES_PER_S, BURST_S = 1_000.0, 10.0  # small ones, of one connection: a work
 MOST_ORDERS = 64
 MOST_FRAMES = 64
 MOST_CONNECTIONS = 65_536
-BACKLOG = (
-    4096  # connections that wait to be accepted: where there are more, a newcomer's first words are lost, for seconds
-)
+BACKLOG = 4096  # connections that wait to be accepted: of more, a newcomer's first words are lost, for seconds
 
 
 class SupervisorSocket(ServerSocket):
@@ -64,12 +62,8 @@ class SupervisorSocket(ServerSocket):
         except BaseException:
             self.close()
             raise
-        self._watch: list[tuple[Any, int]] = [
-            (self._router, zmq.POLLIN),
-            (self._monitor, zmq.POLLIN),
-            (self._gatekeeper.socket, zmq.POLLIN),
-            (self._waker.fd, zmq.POLLIN),
-        ]
+        watched: list[Any] = [self._router, self._monitor, self._gatekeeper.socket, self._waker.fd]
+        self._watch: list[tuple[Any, int]] = [(each, zmq.POLLIN) for each in watched]
 
     @property
     def address(self) -> str:

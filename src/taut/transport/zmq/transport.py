@@ -223,15 +223,11 @@ class ZmqTransport(Transport):
         self._watch = self._watched()
 
     def _watched(self) -> list[tuple[Any, int]]:
-        watch: list[tuple[Any, int]] = [
-            (self._pull, _POLLIN),
-            (self._gatekeeper.socket, _POLLIN),
-            (self._waker.fd, _POLLIN),
-        ]
+        read: list[Any] = [self._pull, self._gatekeeper.socket, self._waker.fd]
         if self._supervisor is not None:
-            watch += [(self._supervisor.monitor, _POLLIN), (self._supervisor.socket, _POLLIN)]
-        watch += [(self._outgoing[rank], _POLLOUT) for rank in self._refused]
-        return watch
+            read += [self._supervisor.monitor, self._supervisor.socket]
+        full = [self._outgoing[rank] for rank in self._refused]
+        return [*((each, _POLLIN) for each in read), *((each, _POLLOUT) for each in full)]
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)

@@ -104,9 +104,8 @@ def _select(coefficients, count, k, bits, rows, some, indices, values):  # type:
         for i in range(64 * row, 64 * row + 64):
             top = max(top, seen[i] & _magnitude)
         rows[row] = top
-    bound = (
-        _kth(rows, count // 64, k) if k <= count // 64 else np.uint32(0)
-    )  # k rows hold one that is at least this large
+    # k rows hold one that is at least this large
+    bound = _kth(rows, count // 64, k) if k <= count // 64 else np.uint32(0)
     found = 0
     for row in range(count // 64):
         if rows[row] >= bound:

@@ -17,22 +17,20 @@ from taut.codecs.kernels.torch_ops import *  # noqa: F403  # all but the two sca
 from taut.codecs.kernels.triton import scan
 from taut.codecs.kernels.triton.buffers import Scratch, scratch
 from taut.codecs.kernels.triton.launch import Scan, fetch_bits, fetch_words, launch_bits, launch_words, room_for
-from taut.codecs.wire.payload import bit_values
+from taut.codecs.wire.payload import U32, bit_values
 from taut.codecs.wire.sign_list import WORDS_PER_BITMAP, Signs
 
 FUSES = True  # error feedback asks compressors for ``fused`` where a state has these kernels
 
 
 @torch.no_grad()  # type: ignore[no-redef]
-def tether(w: Tensor, b: Tensor, lo: int, hi: int, limit: float, up: float, out: npt.NDArray[np.uint32]) -> Signs:
+def tether(w: Tensor, b: Tensor, lo: int, hi: int, limit: float, up: float, out: U32) -> Signs:
     """Send the sign s where |w - b| >= limit: b += s up, w -= s (limit - up)."""
     return _signs(tether_scan(w, b, lo, hi, limit, up), out)
 
 
 @torch.no_grad()  # type: ignore[no-redef]
-def threshold(
-    w: Tensor, b: Tensor, r: Tensor, lo: int, hi: int, tau: float, share: float, out: npt.NDArray[np.uint32]
-) -> Signs:
+def threshold(w: Tensor, b: Tensor, r: Tensor, lo: int, hi: int, tau: float, share: float, out: U32) -> Signs:
     """Compute r += (w - b) share; send the sign s where |r| >= tau: b += s tau, r -= s tau; then w = b."""
     return _signs(threshold_scan(w, b, r, lo, hi, tau, share), out)
 
@@ -46,7 +44,7 @@ def threshold_scan(w: Tensor, b: Tensor, r: Tensor, lo: int, hi: int, tau: float
     return Scan(int(scan.THRESHOLD.value), w[lo:hi], b[lo:hi], r[lo:hi], float(tau), float(share), float(tau), 0.0)
 
 
-def _signs(job: Scan, out: npt.NDArray[np.uint32]) -> Signs:
+def _signs(job: Scan, out: U32) -> Signs:
     """Return words in ``out``, or a bitmap beyond one element in 16, as ``sign_list.collect`` decides."""
     if job.n == 0:
         return Signs(0, out[:0], None)
@@ -74,7 +72,7 @@ def _dense(job: Scan, kept: Scratch) -> Signs:
     return Signs(count, None, bits)
 
 
-def _sparse(count: int, bits: npt.NDArray[np.uint8], out: npt.NDArray[np.uint32]) -> Signs:
+def _sparse(count: int, bits: npt.NDArray[np.uint8], out: U32) -> Signs:
     """Return the words of a bitmap that turned out to be nearly empty: the one update between a dense period and a sparse
     one."""
     signs = bit_values()[bits].reshape(-1)

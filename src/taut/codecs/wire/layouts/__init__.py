@@ -11,25 +11,11 @@ from taut.codecs.wire.layouts.fp16_bf16 import Bf16Layout, Fp16Layout
 from taut.codecs.wire.layouts.int_levels import IntLevelsLayout
 from taut.codecs.wire.layouts.low_rank import LowRankLayout
 from taut.codecs.wire.layouts.onebit import OneBitLayout
-from taut.codecs.wire.layouts.seeded_sparse import SeededLayout
 from taut.codecs.wire.layouts.sign_bits import SignBitsLayout
-from taut.codecs.wire.layouts.sparse import IndexedLayout
+from taut.codecs.wire.layouts.sparse import IndexedLayout, SeededLayout
 from taut.codecs.wire.payload import Kind
 
-LAYOUTS: dict[Kind, Layout] = {
-    layout.kind: layout
-    for layout in (
-        Fp16Layout(),
-        Bf16Layout(),
-        Fp8Layout(),
-        IntLevelsLayout(),
-        IndexedLayout(),
-        SeededLayout(),
-        SignBitsLayout(),
-        OneBitLayout(),
-        LowRankLayout(),
-        DctLayout(),
-    )
-}
+DENSE = (Fp16Layout, Bf16Layout, Fp8Layout, IntLevelsLayout, SignBitsLayout, OneBitLayout, LowRankLayout, DctLayout)
+LAYOUTS: dict[Kind, Layout] = {layout.kind: layout() for layout in (*DENSE, IndexedLayout, SeededLayout)}
 
-__all__ = ["FORMS", "DenseLayout", "Layout", "SparseLayout"]
+__all__ = ["LAYOUTS", "DenseLayout", "Layout", "SparseLayout"]

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from taut.codecs.kernels import cpu
 from taut.codecs.math.dct import CHUNK, LIMIT, POINTS
 from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_length, largest, part
 from taut.codecs.wire.payload import Header, Kind
@@ -51,15 +52,14 @@ class DctLayout(DenseLayout):
         return largest(self._read(head, body)[2])
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
-        from taut.codecs.kernels.cpu.dct import expand_chunks, expand_lines
-
         top, indices, values = self._read(head, body)
         chunks, left = divmod(head.length, CHUNK)
         for first in range(lo // CHUNK, min(chunks, -(-hi // CHUNK)), TOGETHER):
             some = slice(first * top, min(first + TOGETHER, chunks) * top)
-            yield first * CHUNK, expand_chunks(indices[some], values[some], top)
+            yield first * CHUNK, cpu.dct.expand_chunks(indices[some], values[some], top)
         if left and lo <= chunks * CHUNK < hi:
-            yield chunks * CHUNK, expand_lines(indices[chunks * top :], values[chunks * top :], top_of_line(top), left)
+            some = slice(chunks * top, None)
+            yield chunks * CHUNK, cpu.dct.expand_lines(indices[some], values[some], top_of_line(top), left)
 
     def _read(self, head: Header, body: Body) -> tuple[int, Indices, F32]:
         top, zero = (int(number) for number in part(body, np.uint16, 0, 2))

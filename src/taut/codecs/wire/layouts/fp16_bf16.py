@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from taut.codecs.kernels import cpu
 from taut.codecs.parallel import run_chunks
 from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_length, largest, part
 from taut.codecs.wire.payload import CHUNK, Header, Kind
@@ -45,12 +46,10 @@ class Fp16Layout(DenseLayout):
         return largest(tops.view(np.float16).astype(np.float64) * scales)
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
-        from taut.codecs.kernels.cpu.floats import read_fp16
-
         scales, codes = self._read(head, body)
         for start in range(lo, hi, BLOCK):
             block = start // BLOCK
-            yield start, read_fp16(codes[start : start + BLOCK], BLOCK, scales[block : block + 1])
+            yield start, cpu.floats.read_fp16(codes[start : start + BLOCK], BLOCK, scales[block : block + 1])
 
     def _read(self, head: Header, body: Body) -> tuple[F32, U16]:
         blocks = -(-head.length // BLOCK)

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from taut.codecs.kernels import cpu
 from taut.codecs.parallel import run_chunks
 from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_finite, check_length, check_scales, largest, part
 from taut.codecs.wire.payload import CHUNK, Header, Kind
@@ -40,12 +41,10 @@ class Fp8Layout(DenseLayout):
         return GREATEST * largest(self._read(head, body)[0])
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
-        from taut.codecs.kernels.cpu.levels import read_fp8
-
         scales, numbers = self._read(head, body)
         for start in range(lo, hi, CHUNK):
             some = scales[start // BLOCK : (start + CHUNK) // BLOCK]
-            yield start, read_fp8(numbers[start : start + CHUNK], table(), BLOCK, some)
+            yield start, cpu.levels.read_fp8(numbers[start : start + CHUNK], table(), BLOCK, some)
 
     def _read(self, head: Header, body: Body) -> tuple[F32, Body]:
         blocks = -(-head.length // BLOCK)

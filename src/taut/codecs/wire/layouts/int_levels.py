@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from taut.codecs.kernels import cpu
 from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_finite, check_length, check_scales, largest, part
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
@@ -42,11 +43,10 @@ def pack_numbers(numbers: npt.NDArray[np.int8], width: int) -> npt.NDArray[np.ui
     """
     if width == 8:
         return numbers.view(np.uint8)
-    from taut.codecs.kernels.cpu.levels import pack_2, pack_4
-
     spare = -len(numbers) % (8 // width)
     together = (np.concatenate((numbers, np.zeros(spare, np.int8))) if spare else numbers).view(f"u{8 // width}")
-    packed: npt.NDArray[np.uint8] = (pack_4 if width == 4 else pack_2)(np.require(together, requirements="A"))
+    pack = cpu.levels.pack_4 if width == 4 else cpu.levels.pack_2
+    packed: npt.NDArray[np.uint8] = pack(np.require(together, requirements="A"))
     return packed
 
 
@@ -58,9 +58,7 @@ def unpack_numbers(packed: npt.NDArray[np.uint8], width: int, count: int) -> npt
     """
     if width == 8:
         return packed[:count].view(np.int8)
-    from taut.codecs.kernels.cpu.levels import unpack
-
-    numbers: npt.NDArray[np.int8] = unpack(packed, width)[:count]
+    numbers: npt.NDArray[np.int8] = cpu.levels.unpack(packed, width)[:count]
     return numbers
 
 
@@ -87,9 +85,7 @@ class IntLevelsLayout(DenseLayout):
         spare = -head.length % (8 // width)
         if spare and int(packed[-1]) >> (8 - width * spare):
             raise MalformedMessage("a LEVELS payload with numbers beyond its range")
-        from taut.codecs.kernels.cpu.levels import lowest_is_used
-
-        if lowest_is_used(packed, width):
+        if cpu.levels.lowest_is_used(packed, width):
             raise MalformedMessage(f"a LEVELS payload with the number {-(1 << (width - 1))}, which is not used")
 
     def reach(self, head: Header, body: Body) -> float:
@@ -97,14 +93,12 @@ class IntLevelsLayout(DenseLayout):
         return float((1 << (width - 1)) - 1) * largest(scales)
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
-        from taut.codecs.kernels.cpu.levels import multiply
-
         width, block, scales, packed = self._read(head, body)
         each = 8 // width
         for start in range(lo, hi, CHUNK):
             stop = min(start + CHUNK, head.length)
             numbers = unpack_numbers(packed[start // each : -(-stop // each)], width, stop - start)
-            yield start, multiply(numbers, block, scales[start // block : -(-stop // block)])
+            yield start, cpu.levels.multiply(numbers, block, scales[start // block : -(-stop // block)])
 
     def _read(self, head: Header, body: Body) -> tuple[int, int, F32, npt.NDArray[Any]]:
         start = part(body, np.uint8, 0, PREAMBLE)

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from taut.codecs.kernels import cpu
 from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, at_or_after, check_finite, check_length, largest, part
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
@@ -44,9 +45,7 @@ def product(p: Any, q: Any, out: Any) -> None:
     [[3.0, 4.0], [6.0, 8.0]]
     """
     if isinstance(out, np.ndarray):
-        from taut.codecs.kernels.cpu.kernels import outer
-
-        outer(p, q, out)
+        cpu.kernels.outer(p, q, out)
         return
     import torch
 

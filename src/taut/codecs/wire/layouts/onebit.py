@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from taut.codecs.kernels import cpu
 from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, at_or_after, check_length, largest, part
 from taut.codecs.wire.layouts.sign_bits import check_spare
 from taut.codecs.wire.payload import CHUNK, Header, Kind
@@ -57,14 +58,12 @@ class OneBitLayout(DenseLayout):
         return max(largest(parts.plus), largest(parts.minus))
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
-        from taut.codecs.kernels.cpu.signs import choose
-
         parts, base, first = _read(head, body), 0, 0
         for columns, length in parts.runs.tolist():
             plus, minus = parts.plus[first : first + columns], parts.minus[first : first + columns]
             for start in range(at_or_after(lo - base, CHUNK), min(columns * length, hi - base), CHUNK):
                 size = min(CHUNK, columns * length - start)
-                yield base + start, choose(parts.bits, base + start, size, (start, length), plus, minus)
+                yield base + start, cpu.signs.choose(parts.bits, base + start, size, (start, length), plus, minus)
             base += columns * length
             first += columns
 

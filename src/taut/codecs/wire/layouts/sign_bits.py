@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from taut.codecs.kernels import cpu
 from taut.codecs.parallel import run_chunks
 from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_length
 from taut.codecs.wire.payload import CHUNK, Header, Kind
@@ -49,9 +50,7 @@ class SignBitsLayout(DenseLayout):
         return head.quantum
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
-        from taut.codecs.kernels.cpu.signs import choose
-
         above, below = np.array([[head.quantum], [-head.quantum]], np.float32)
         for start in range(lo, hi, CHUNK):
             stop = min(start + CHUNK, head.length)
-            yield start, choose(body, start, stop - start, (0, CHUNK), above, below)
+            yield start, cpu.signs.choose(body, start, stop - start, (0, CHUNK), above, below)
