@@ -191,6 +191,15 @@ class RayEngine(Engine):
     # ------------------------------------------------------------------------------------------------ watch
 
     def _watch(self) -> None:
+        try:
+            self._follow()
+        except Exception as error:  # the connection to Ray, or a fault of ours: nobody would tell of the workers any more
+            self._append(self.own_log, f"{type(error).__name__}: {error}\n".encode())
+            for place in self.places:
+                if place.pid or place.index in self._unstarted:
+                    self._events.put(Exit(place.pid, f"lost with Ray, see {self.own_log}", False, place.index, 1))
+
+    def _follow(self) -> None:
         ray = the_ray()
         while not self._closing.is_set():
             calls = {place.call: place for place in self.places if place.call is not None}
