@@ -1,6 +1,7 @@
 # make train    the environment, then the main job: `taut demo`
 # make test     the environment, then the tests, but for the few that are marked long
 # make test-all all tests, with all examples of every law: before a release
+# make test-ray the tests that need Ray, in an environment of their own, .venv-ray
 # make test-slurm, test-mpi  the tests that need Debian's Slurm or Open MPI (as root, it installs them)
 # make test-lan, test-kubernetes  the tests of discovery in a LAN, and of deploy/kubernetes against the schemas
 # make lint     format, lint and types
@@ -30,7 +31,7 @@ QUICK  := -m "not long"
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all test-slurm test-mpi test-lan test-kubernetes docs hunt soak lint check bench fuzz clean
+.PHONY: help train test test-all test-ray test-slurm test-mpi mpirun test-lan test-kubernetes docs hunt soak lint check bench fuzz clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -65,34 +66,29 @@ test: $(VENV)/.taut-dev
 test-all: $(VENV)/.taut-dev
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
+test-ray test-mpi test-lan: test-%: .venv-%/.taut
+	.venv-$*/bin/python -m pytest tests/extras/$* $(ARGS)
+
+test-mpi: | mpirun
+mpirun:
+	@command -v mpirun > /dev/null || apt-get install -y --no-install-recommends openmpi-bin
+
 test-slurm: $(VENV)/.taut-dev
 	@PATH="$$PATH:/usr/sbin" command -v slurmctld > /dev/null || \
 	  apt-get install -y --no-install-recommends slurmctld slurmd slurm-client munge
 	$(BIN)/python -m pytest tests/extras/slurm $(ARGS)
 
-test-mpi: .venv-mpi/.taut-mpi
-	@command -v mpirun > /dev/null || apt-get install -y --no-install-recommends openmpi-bin
-	.venv-mpi/bin/python -m pytest tests/extras/mpi $(ARGS)
-
-.venv-mpi/.taut-mpi: $(WHAT)
-	$(PYTHON) -m venv .venv-mpi
-	.venv-mpi/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt torch==2.13.0
-	.venv-mpi/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[dev,mpi]'
+# An environment for the tests of one extra.
+.venv-%/.taut: $(WHAT)
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt torch==2.13.0
+	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[dev,$*]'
 	@touch $@
 
-test-lan: .venv-lan/.taut-lan
-	.venv-lan/bin/python -m pytest tests/extras/lan $(ARGS)
+test-kubernetes: .venv-kubernetes/.taut
+	.venv-kubernetes/bin/python -m pytest --noconftest tests/extras/kubernetes $(ARGS)
 
-.venv-lan/.taut-lan: $(WHAT)
-	$(PYTHON) -m venv .venv-lan
-	.venv-lan/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt torch==2.13.0
-	.venv-lan/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[dev,lan]'
-	@touch $@
-
-test-kubernetes: .venv-kubernetes/.taut-kubernetes
-	.venv-kubernetes/bin/python -m pytest tests/extras/kubernetes $(ARGS)
-
-.venv-kubernetes/.taut-kubernetes: $(WHAT)
+.venv-kubernetes/.taut: $(WHAT)
 	$(PYTHON) -m venv .venv-kubernetes
 	.venv-kubernetes/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt \
 	  kubernetes-validate pyyaml pytest pytest-timeout
@@ -122,5 +118,5 @@ fuzz: $(VENV)/.taut-dev
 	$(BIN)/python bench/fuzz.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) .venv-mpi .venv-lan .venv-kubernetes build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis taut-runs
+	rm -rf $(VENV) .venv-* build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis taut-runs
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
