@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import select
+import shutil
+import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from page_commands import page_commands
 
 from taut.cli.main import main
 
@@ -26,10 +27,10 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @contextmanager
-def supervisor(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+def supervisor(folder: Path, words: list[str]) -> Iterator[subprocess.Popen[str]]:
     with open(folder / "supervisor.log", "w") as log:
-        command = [*TAUT, "supervisor", "--bind", "127.0.0.1", "--name", "first", *words]
-        process = subprocess.Popen(command, cwd=folder, env=environment(), stderr=log, text=True)
+        told = environment(TAUT_BIND="127.0.0.1", TAUT_NAME="first")
+        process = subprocess.Popen([*TAUT, *words], cwd=folder, env=told, stderr=log, text=True)
         try:
             yield process
         finally:
@@ -41,36 +42,58 @@ def said(folder: Path) -> str:
     return (folder / "supervisor.log").read_text()
 
 
-def worker(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    command = [*TAUT, "worker", *words]
-    return subprocess.run(
-        command, cwd=folder, env=environment(**more), capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
+def finish(folder: Path, words: list[str], count: int, **more: str) -> list[str]:
+    """Run ``count`` workers to their end, and return what they said."""
+    shutil.copy(JOB, folder / "train.py")
+    workers = [
+        subprocess.Popen(
+            [*TAUT, *words, "1"],
+            cwd=folder,
+            env=environment(**more),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for _ in range(count)
+    ]
+    try:
+        output = [each.communicate(timeout=LIMIT_S)[0] for each in workers]
+        assert [each.returncode for each in workers] == [0] * count, [*output, said(folder)]
+        return output
+    finally:
+        for each in workers:
+            each.kill()
+            each.wait()
 
 
 def test_they_find_each_other_in_a_folder(tmp_path: Path) -> None:
+    """As the page says it."""
     shared = tmp_path / "shared"
     shared.mkdir()
-    with supervisor(tmp_path, "--announce", str(shared)) as process:
-        done = worker(tmp_path, str(JOB), "1", TAUT_RENDEZVOUS=str(shared))
-        assert done.returncode == 0, done.stderr + said(tmp_path)
-        assert "worker 0 of 1" in done.stdout
+    first, second = (
+        [word.replace("/shared", str(shared)) for word in words[1:]]
+        for words in page_commands("discovery.md", "A folder that both see")
+    )
+    with supervisor(tmp_path, first) as process:
+        output = finish(tmp_path, second, 2)
+        assert all(" of 2 steps" in each for each in output)
         assert process.wait(LIMIT_S) == 0
     assert list(shared.iterdir()) == [], "the announcement ends with the run"
     token = (tmp_path / "taut-runs" / "first" / "token").read_text().strip()
-    assert token not in said(tmp_path) + done.stderr + done.stdout
+    assert not any(token in each for each in (said(tmp_path), *output))
 
 
-@pytest.mark.long  # the choice itself is tested below
+@pytest.mark.long  # which one is taken is tested below
 def test_an_address_in_the_environment_is_enough(tmp_path: Path) -> None:
-    with supervisor(tmp_path) as process:
-        until_s = time.monotonic() + LIMIT_S
-        while "token file:" not in said(tmp_path) and time.monotonic() < until_s and process.poll() is None:
-            select.select([], [], [], 0.02)
-        address = re.findall(r"supervisor: (\S+)", said(tmp_path))[0]
-        file = str(tmp_path / "taut-runs" / "first" / "token")
-        done = worker(tmp_path, str(JOB), "1", TAUT_SUPERVISOR=address, TAUT_TOKEN_FILE=file)
-        assert done.returncode == 0, done.stderr + said(tmp_path)
+    """As the page says it: with keys that are made before."""
+    _, making, supervising, working = page_commands("discovery.md", "An address in the environment")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    subprocess.run([*TAUT, *making[1:]], cwd=tmp_path, env=environment(), check=True, capture_output=True)
+    with supervisor(tmp_path, [word.replace("7000", port) for word in supervising[1:]]) as process:
+        told = dict(word.split("=", 1) for word in working[:2])
+        assert told.pop("TAUT_SUPERVISOR").endswith(":7000")
+        finish(tmp_path, working[3:], 1, TAUT_SUPERVISOR=f"tcp://127.0.0.1:{port}", **told)
         assert process.wait(LIMIT_S) == 0
 
 

@@ -94,7 +94,7 @@ def _announce_in_lan(supervisor: Supervisor, bind: str, display: Display, stack:
     run = supervisor.run_dir.name
     offer = Offer(supervisor.address, run, token=supervisor.token)
     server = stack.enter_context(PairingServer(offer, bind, lambda code: _say_code(display, code)))
-    stack.enter_context(LanAnnouncer(run, server.port, bind))
+    stack.enter_context(LanAnnouncer(run, supervisor.address, server.port, bind))
     display.note(f"announced in the local network as {run}; on each machine there: taut worker SCRIPT")
     _say_code(display, server.code)
 

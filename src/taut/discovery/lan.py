@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from taut import __version__
 from taut.core.printable import printable
 from taut.errors import Misuse
-from taut.transport.endpoint import own_address, split
+from taut.transport.endpoint import split
 
 if TYPE_CHECKING:
     from zeroconf import InterfaceChoice, ServiceStateChange, Zeroconf
@@ -67,17 +67,20 @@ def _zeroconf(bind: str | None) -> Zeroconf:
 
 
 class LanAnnouncer:
-    """Announces the pairing server of ``run`` at ``port`` during the block."""
+    """Announces the pairing server of ``run`` during the block: at ``port`` of the host in the run's ``address``."""
 
-    def __init__(self, run: str, port: int, bind: str) -> None:
+    def __init__(self, run: str, address: str, port: int, bind: str) -> None:
         from zeroconf import ServiceInfo
 
-        host = split(bind, "--bind")[0]
-        address = own_address() if host in ANY else socket.gethostbyname(host)
+        host = split(address, "address")[0]
+        try:
+            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]
+        except OSError as error:
+            raise Misuse(f"--advertise {host} ({error.strerror})", "a host whose address is known here") from None
         self._info = ServiceInfo(
             TYPE,
             f"{label(run)}.{TYPE}",
-            addresses=[ipaddress.ip_address(address).packed],
+            addresses=[ipaddress.ip_address(found).packed],
             port=port,
             properties={"run": run[:200], "version": __version__},
             server=f"{label(f'{socket.gethostname()}-{port}')}.local.",

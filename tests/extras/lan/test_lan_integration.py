@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from page_commands import page_commands
 
 from taut.discovery.lan import LanAnnouncer, browse
 from taut.testing.terminal import Terminal
@@ -32,9 +34,12 @@ def environment(**more: str) -> dict[str, str]:
 class Supervisor:
     """``taut supervisor --announce`` in a folder of its own, on the loopback interface."""
 
-    def __init__(self, folder: Path, name: str, *words: str) -> None:
+    def __init__(self, folder: Path, name: str, *words: str, within: str | None = None) -> None:
         self.log, self.token = folder / f"{name}.log", folder / "taut-runs" / name / "token"
-        command = [*TAUT, "supervisor", "--bind", HERE, "--name", name, "--announce", *words]
+        place = ["--bind", HERE] if within is None else []
+        command = [*TAUT, "supervisor", *place, "--name", name, *words, "--announce"]
+        if within is not None:
+            command = ["ip", "netns", "exec", within, *command]
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(command, cwd=folder, env=environment(), stderr=log)
 
@@ -51,8 +56,8 @@ class Supervisor:
 
 
 @contextmanager
-def supervisor(folder: Path, name: str, *words: str) -> Iterator[Supervisor]:
-    one = Supervisor(folder, name, *words)
+def supervisor(folder: Path, name: str, *words: str, within: str | None = None) -> Iterator[Supervisor]:
+    one = Supervisor(folder, name, *words, within=within)
     try:
         yield one
     finally:
@@ -91,6 +96,47 @@ def test_a_person_types_the_code(tmp_path: Path) -> None:
         assert len(one.codes()) == 2, "the first one let a worker in, and no other will"
 
 
+def test_the_commands_of_the_page(tmp_path: Path) -> None:
+    first, second, third = page_commands("discovery.md", "A local network")
+    shutil.copy(JOB, tmp_path / "train.py")
+    with supervisor(tmp_path, "calm-otter", *first[2:-1]) as one:
+        assert first[-1] == "--announce"
+        workers = []
+        for count, words in enumerate((second, third), 1):
+            told = environment(TAUT_BIND=HERE, TAUT_CODE=one.codes(count)[-1])
+            workers.append(subprocess.Popen([*TAUT, *words[1:], "1"], cwd=tmp_path, env=told, stderr=subprocess.DEVNULL))
+            one.codes(count + 1)
+        assert [each.wait(LIMIT_S) for each in (*workers, one.process)] == [0, 0, 0], one.said()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="network namespaces need root and ip")
+def test_two_hosts(tmp_path: Path) -> None:
+    """Two network namespaces with a cable between them: all interfaces, no flags but --announce."""
+    names = [f"taut-lan-{side}-{os.getpid() % 10_000}" for side in "ab"]
+    with ExitStack() as stack:
+        for name in names:
+            ip("netns", "add", name)
+            stack.callback(ip, "netns", "del", name)
+        ip("link", "add", "lan", "netns", names[0], "type", "veth", "peer", "name", "lan", "netns", names[1])
+        for number, name in enumerate(names, 1):
+            ip("-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", "lan")
+            for link in ("lo", "lan"):
+                ip("-n", name, "link", "set", link, "up")
+            ip("-n", name, "route", "add", "default", "via", f"10.77.0.{3 - number}")
+        one = stack.enter_context(supervisor(tmp_path, "calm-otter", within=names[0]))
+        command = ["ip", "netns", "exec", names[1], *TAUT, "worker", str(JOB), "1"]
+        told = environment(TAUT_CODE=one.codes()[0])
+        done = subprocess.run(
+            command, cwd=tmp_path, env=told, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+        assert done.returncode == 0 and "found calm-otter at 10.77.0.1:" in done.stderr, done.stderr + one.said()
+        assert one.process.wait(LIMIT_S) == 0
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
 def test_two_supervisors_are_told_apart(tmp_path: Path) -> None:
     with supervisor(tmp_path, "calm-otter") as one, supervisor(tmp_path, "shy-crab") as other:
         one.codes(), other.codes()
@@ -119,7 +165,7 @@ def test_none_found_says_what_to_try(tmp_path: Path) -> None:
 
 def test_what_is_announced_holds_no_secret_and_goes_away() -> None:
     with ExitStack() as stack:
-        stack.enter_context(LanAnnouncer("calm-otter", 7007, HERE))
+        stack.enter_context(LanAnnouncer("calm-otter", f"tcp://{HERE}:7000", 7007, HERE))
         (found,) = browse("calm-otter", 30.0, HERE)
         assert (found.run, found.address) == ("calm-otter", f"{HERE}:7007")
     assert browse(None, 2.0, HERE) == []

@@ -93,7 +93,8 @@ def supervisor(
     service.start()
     say_how_to_join(service, display)
     folder = Path(settings.runs_dir) / service.run_dir.name
-    with announced(service, announce, settings.bind, display), shown(listening, service, folder, display):
+    bind = settings.bind if settings.sources["bind"] != "default" else EVERYWHERE
+    with announced(service, announce, bind, display), shown(listening, service, folder, display):
         ended = conduct(service, None, display)
     report_end(ended, folder, service.settings, display, as_json=as_json, quiet=quiet)
 

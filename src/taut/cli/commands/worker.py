@@ -49,9 +49,11 @@ def worker(
     TAUT_RENDEZVOUS, or in the local network, with the code that `taut supervisor --announce` shows.
     """
     script = script_of(script, module)
-    (device,) = devices_of(1, given.settings().devices)
+    settings = given.settings()
+    (device,) = devices_of(1, settings.devices)
     console = notes()
-    told = told_by(join, token_file, wanted, given.flags["bind"], console)
+    bind = settings.bind if settings.sources["bind"] != "default" else None
+    told = told_by(join, token_file, wanted, bind, console)
     check_token(told)
     address = told.supervisor
     environment = WorkerEnvironment(
