@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -13,9 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from forked_zygotes import taut_command
 from page_commands import page_commands
+from rich.console import Console
 
+from taut.cli import discovery
+from taut.cli.commands.worker import unanswered
+from taut.cli.discovery import find_in_folder
 from taut.cli.main import main
+from taut.engines.launchers.rendezvous import Offer
+from taut.errors import SupervisorLost
 
 JOB = Path(__file__).parents[1] / "engines" / "launched_job.py"
 TAUT = [sys.executable, "-m", "taut"]
@@ -27,14 +36,15 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @contextmanager
-def supervisor(folder: Path, words: list[str]) -> Iterator[subprocess.Popen[str]]:
+def supervisor(folder: Path, words: list[str], name: str = "first") -> Iterator[subprocess.Popen[str]]:
+    command = [*taut_command(), *words]  # before the environment: it sets a variable
     with open(folder / "supervisor.log", "w") as log:
-        told = environment(TAUT_BIND="127.0.0.1", TAUT_NAME="first")
-        process = subprocess.Popen([*TAUT, *words], cwd=folder, env=told, stderr=log, text=True)
+        told = environment(TAUT_BIND="127.0.0.1", TAUT_NAME=name)
+        process = subprocess.Popen(command, cwd=folder, env=told, stderr=log, text=True)
         try:
             yield process
         finally:
-            process.kill()
+            process.send_signal(signal.SIGUSR1)  # SIGKILL for the fork
             process.wait()
 
 
@@ -66,6 +76,31 @@ def finish(folder: Path, words: list[str], count: int, **more: str) -> list[str]
             each.wait()
 
 
+def sought(folder: Path, console: Console) -> Offer:
+    try:
+        return find_in_folder(str(folder), None, unanswered, console)
+    except SupervisorLost as error:
+        raise AssertionError(f"{error}; the supervisor said: {said(folder)}") from error
+
+
+def test_an_announcement_lives_as_long_as_its_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is stopped takes it back; one that is killed leaves it, and nobody takes it for a supervisor."""
+    announce, console = ["supervisor", "--announce", str(tmp_path)], Console(file=io.StringIO())
+    with supervisor(tmp_path, announce) as process:
+        found = sought(tmp_path, console)
+        assert found.run == "first" and found.token == (tmp_path / "taut-runs" / "first" / "token").read_text().strip()
+        assert (tmp_path / "first.taut").stat().st_mode & 0o777 == 0o600
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT_S) == 1 and not (tmp_path / "first.taut").exists(), "there was nobody to train"
+    with supervisor(tmp_path, announce, "second"):
+        assert sought(tmp_path, console).run == "second"
+    assert (tmp_path / "second.taut").exists(), "it was killed"
+    monkeypatch.setattr(discovery, "FOLDER_S", 0.0)
+    with pytest.raises(SupervisorLost, match=r"second does not answer at \S+, it may be gone \(connection refused\)"):
+        find_in_folder(str(tmp_path), None, unanswered, console)
+
+
+@pytest.mark.long  # each worker imports torch
 def test_they_find_each_other_in_a_folder(tmp_path: Path) -> None:
     """As the page says it."""
     shared = tmp_path / "shared"
@@ -122,3 +157,17 @@ def test_misuse_is_told_at_once(
         main(["worker", *words, str(JOB)])
     said = capsys.readouterr().err
     assert ended.value.code == 2 and re.search(told, said), said
+
+
+@pytest.mark.parametrize("words", [["worker", str(JOB)], ["supervisor", "--announce"]], ids=lambda words: words[0])
+def test_a_missing_package_is_told(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("TAUT_SUPERVISOR", "TAUT_RENDEZVOUS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(discovery, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2 and "pip install 'taut[lan]'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [], "nothing was started"
