@@ -72,7 +72,7 @@ class WorkerActor:
         self._engine: LocalEngine | None = None
         self._pid, self._told = 0, 0
         self._code: int | None = None
-        self._compiling: tuple[int, int] | None = None
+        self._known: tuple[int, tuple[int, int] | None] = (0, None)  # what the last news said
         self._stdout = os.dup(1)
         self._log = Path(self._folder) / "worker-0.log"
 
@@ -124,10 +124,12 @@ class WorkerActor:
             while True:
                 code = self._poll()
                 output = self._output(offset)
-                before, self._compiling = self._compiling, self._engine.compiling if self._engine is not None else None
+                compiling = None if self._engine is None else self._engine.compiling
                 ended = code is not None and len(output) < PIECE
-                if output or ended or self._compiling != before or time.monotonic() > deadline:
-                    return News(output, self._pid, code if ended else None, self._compiling)
+                changed = (self._pid, compiling) != self._known
+                if output or ended or changed or time.monotonic() > deadline:
+                    self._known = self._pid, compiling
+                    return News(output, self._pid, code if ended else None, compiling)
 
     def _poll(self) -> int | None:
         """Wait a moment, and return the worker's exit code once it has ended."""

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 RESTARTS = 20  # of one worker
 LOOK_S = 90.0  # for the actors to start, which imports taut
 WAIT_S, AGAIN_S, CLOSE_S = 0.2, 0.5, 5.0  # for news; before another try; for the actors to end their workers
+TOO_LATE = "came when the run was over"
 LOOPBACK = "127.0.0.1"
 NODE_STEP = 10_000_000  # process ids of the second node begin here: above those of any system
 
@@ -265,7 +266,7 @@ class RayEngine(Engine):
         """Note that a worker ended. One that was killed is replaced; once one has finished, no more are."""
         place.call = None
         late = self._over and place.starts > 1 and code == Misuse.exit_code  # it found that the run is over
-        reason = "came when the run was over" if late else describe_exit(code)
+        reason = TOO_LATE if late else describe_exit(code)
         self._events.put(Exit(place.pid, reason, code == 0 or late, place.index, 0 if late else code))
         if code == 0:
             self._stop_replacing()
@@ -287,7 +288,8 @@ class RayEngine(Engine):
             self._closing.wait(AGAIN_S)
             self._fill(place)
         elif place.index in self._unstarted and not place.pid:
-            self._events.put(Exit(0, reason, False, place.index, 1))
+            late = self._over  # the others have finished without it
+            self._events.put(Exit(0, TOO_LATE if late else reason, late, place.index, 0 if late else 1))
 
     def _stop_replacing(self) -> None:
         """Start no more workers, and give up those that wait for a node."""
