@@ -38,6 +38,7 @@ LOOK_S = 90.0  # for the actors to start, which imports taut
 WAIT_S, AGAIN_S, CLOSE_S = 0.2, 0.5, 5.0  # for news; before another try; for the actors to end their workers
 TOO_LATE = "came when the run was over"
 LOOPBACK = "127.0.0.1"
+SILENT_S = 10.0  # for an answer, which takes a second, when the run is over
 NODE_STEP = 10_000_000  # process ids of the second node begin here: above those of any system
 
 
@@ -49,6 +50,7 @@ class Place:
     actor: Any = None
     call: Any = None  # that is under way
     again: Callable[[], Any] | None = None  # makes the same call once more
+    asked_s: float = 0.0  # when the call was made first
     node: Node | None = None
     pid: int = 0
     offset: int = 0
@@ -149,7 +151,7 @@ class RayEngine(Engine):
         self._ask(place, lambda: place.actor.look.remote(os.getcwd(), script, digest))
 
     def _ask(self, place: Place, call: Callable[[], Any]) -> None:
-        place.again = call
+        place.again, place.asked_s = call, time.monotonic()
         place.call = call()
 
     def _shipped_script(self) -> str:
@@ -209,6 +211,15 @@ class RayEngine(Engine):
                 continue
             for call in ray.wait(list(calls), timeout=WAIT_S)[0]:
                 self._heard(calls[call])
+            if self._over:
+                self._give_up_silent()
+
+    def _give_up_silent(self) -> None:
+        """Wait no longer for nodes that do not answer, once the others have finished: Ray itself waits for a minute."""
+        for place in self.places:
+            if place.call is not None and time.monotonic() - place.asked_s > SILENT_S:
+                the_ray().kill(place.actor)
+                self._lost(place, f"silent for {SILENT_S:.0f} s")
 
     def _heard(self, place: Place) -> None:
         """Take an actor's answer, and ask it the next thing."""
