@@ -67,14 +67,14 @@ class WorkerActor:
     """A worker of the run."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="taut-ray-")
+        self._folder = ""  # of the log, from `begin` on
         self._lock = threading.Lock()
         self._engine: LocalEngine | None = None
         self._pid, self._told = 0, 0
         self._code: int | None = None
         self._known: tuple[int, tuple[int, int] | None] = (0, None)  # what the last news said
         self._stdout = os.dup(1)
-        self._log = Path(self._folder) / "worker-0.log"
+        self._log = Path(os.devnull)
 
     def look(self, folder: str, script: str, digest: str) -> Node:
         """Go to the run's working folder, and return what this node is like."""
@@ -92,8 +92,10 @@ class WorkerActor:
 
     def begin(self, task: Task, environment: Mapping[str, str]) -> None:
         """Start the worker, unless that is done."""
-        if self._pid or self._engine is not None:
+        if self._folder:
             return
+        self._folder = tempfile.mkdtemp(prefix="taut-ray-")
+        self._log = Path(self._folder) / "worker-0.log"
         if task.function is not None:
             os.environ.update(environment)
             self._pid = os.getpid()
@@ -177,4 +179,5 @@ class WorkerActor:
         """End the worker, and leave nothing behind."""
         if self._engine is not None:
             self._engine.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
