@@ -206,6 +206,10 @@ TRANSPORTS: Registry[Any] = Registry(
 )
 ENGINES: Registry[Any] = Registry(
     "taut.engines",
-    {"local": "engines.local:LocalEngine", "ray": "engines.ray.engine:RayEngine"},
+    {
+        "local": "engines.local:LocalEngine",
+        "ssh": "engines.ssh.engine:SshEngine",
+        "ray": "engines.ray.engine:RayEngine",
+    },
     bases=("engines.base:Engine",),
 )
