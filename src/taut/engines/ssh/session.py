@@ -88,7 +88,8 @@ def command(host: Host, ssh: Sequence[str], python: str) -> list[str]:
     }
     words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
     port = ["-p", str(host.port)] if host.port is not None else []
-    return [*ssh, "-T", *words, *port, "--", host.destination, f"{shlex.quote(host.python or python)} -c '{_LOADER}'"]
+    loader = f"exec {shlex.quote(host.python or python)} -c '{_LOADER}'"
+    return [*ssh, "-T", *words, *port, "--", host.destination, loader]
 
 
 class Session:
