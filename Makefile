@@ -1,7 +1,10 @@
 # make train    the environment, then the main job: `taut demo`
 # make test     the environment, then the tests, but for the few that are marked long
-# make test-all all tests: before a release
-# make check    format, lint, types, import direction and the tests of make test
+# make test-all all tests, with all examples of every law: before a release
+# make test-ray the tests that need Ray, in an environment of their own, .venv-ray
+# make test-slurm, test-mpi, test-ssh  the tests that need Debian's Slurm, Open MPI or sshd (as root, it installs them)
+# make lint     format, lint and types
+# make check    make lint, import direction and the tests of make test
 # make docs     the docs site in build/site, with an API reference; a broken link is an error
 # make hunt     the tests' laws on new random examples; what fails is printed with its example
 # make soak     1,000 random fault plans over every strategy, in virtual time; PLANS=n for another number
@@ -27,7 +30,7 @@ QUICK  := -m "not long"
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all docs hunt soak check bench fuzz clean
+.PHONY: help train test test-all test-ray test-slurm test-mpi test-ssh mpirun docs hunt soak lint check bench fuzz clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -62,16 +65,42 @@ test: $(VENV)/.taut-dev
 test-all: $(VENV)/.taut-dev
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
+test-ray test-mpi: test-%: .venv-%/.taut
+	.venv-$*/bin/python -m pytest tests/extras/$* $(ARGS)
+
+test-mpi: | mpirun
+mpirun:
+	@command -v mpirun > /dev/null || apt-get install -y --no-install-recommends openmpi-bin
+
+test-slurm: $(VENV)/.taut-dev
+	@PATH="$$PATH:/usr/sbin" command -v slurmctld > /dev/null || \
+	  apt-get install -y --no-install-recommends slurmctld slurmd slurm-client munge
+	$(BIN)/python -m pytest tests/extras/slurm $(ARGS)
+
+test-ssh: $(VENV)/.taut-dev
+	@PATH="$$PATH:/usr/sbin" command -v sshd > /dev/null || \
+	  apt-get install -y --no-install-recommends openssh-server openssh-client
+	$(BIN)/python -m pytest tests/extras/ssh $(ARGS)
+
+# An environment for the tests of one extra.
+.venv-%/.taut: $(WHAT)
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt torch==2.13.0
+	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[dev,$*]'
+	@touch $@
+
 docs: $(VENV)/.taut-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 hunt: $(VENV)/.taut-dev
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --hypothesis-profile=hunt $(ARGS)
 
-check: $(VENV)/.taut-dev
+lint: $(VENV)/.taut-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+check: lint
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(QUICK)
 
 soak: $(VENV)/.taut-demo
@@ -84,5 +113,5 @@ fuzz: $(VENV)/.taut-dev
 	$(BIN)/python bench/fuzz.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis taut-runs
+	rm -rf $(VENV) .venv-* build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis taut-runs
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

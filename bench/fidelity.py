@@ -23,7 +23,7 @@ from pathlib import Path
 
 from processes import JOBS, hosts, hosts_run, why_no_hosts
 from report import Row, arguments, report, row
-from taut.simulator.models.network import Link, Links
+from taut.simulator.models.links import Link, Links
 from taut.simulator.models.speeds import Speeds
 from taut.simulator.scenario import Scenario
 from taut.simulator.script.run import simulate_script

@@ -32,7 +32,7 @@ from published_periods import ETHERNET, periods
 from report import RESULTS, Row, arguments, report, row
 from spectrum import SHARED, SPECTRUM, STRAGGLER, WORKERS, shapes
 from taut.simulator.faults import Fail
-from taut.simulator.models.network import Links
+from taut.simulator.models.links import Links
 from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import HistoryPoint, Simulated
 from taut.simulator.scenario import Scenario

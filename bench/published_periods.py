@@ -27,7 +27,7 @@ import numpy as np
 from processes import JOBS
 from report import Row, row
 from spectrum import WORKERS
-from taut.simulator.models.network import Link, Links
+from taut.simulator.models.links import Link, Links
 from taut.simulator.models.speeds import Speeds
 from taut.simulator.scenario import Scenario
 from taut.simulator.script.run import simulate_script

@@ -34,7 +34,7 @@ MEMORY_MB = 2048.0
 
 def train(name: str, quick: bool) -> dict[str, float]:
     """In this process: 64 workers that really train, on one core."""
-    from taut.simulator.models.network import Link, Links
+    from taut.simulator.models.links import Link, Links
     from taut.simulator.models.speeds import Speeds
     from taut.simulator.presets import PRESETS
     from taut.simulator.scenario import Scenario
@@ -67,7 +67,7 @@ def measured(began_s: float, virtual_s: float, events: float) -> dict[str, float
 
 def simulate(name: str, quick: bool) -> dict[str, float]:
     """In this process: what it took."""
-    from taut.simulator.models.network import Link, Links
+    from taut.simulator.models.links import Link, Links
     from taut.simulator.models.speeds import Speeds
     from taut.simulator.scenario import Scenario
     from taut.simulator.timing.simulation import simulate_timing

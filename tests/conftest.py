@@ -36,7 +36,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Real workers come from zygotes that share their imports."""
-    gc.freeze()  # what was imported stays
     gc.enable()
     if sys.platform == "linux" and "taut.testing.cluster" in sys.modules:
         from forked_zygotes import ForkedEngine

@@ -12,7 +12,6 @@ from taut.config import (
     Settings,
     WorkerEnvironment,
     cores,
-    other_launcher,
     resolve,
     worker_environment,
 )
@@ -229,25 +228,3 @@ def test_threads_of_the_environment_are_kept_unless_taut_is_told_otherwise(
 ) -> None:
     settings = resolve(flags, environ=environ, cwd=tmp_path)
     assert (settings.threads, settings.sources["threads"]) == (threads, source)
-
-
-@pytest.mark.parametrize(
-    ("environ", "words"),
-    [
-        ({"WORLD_SIZE": "4", "RANK": "0"}, "torchrun as one of 4"),
-        ({"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"}, "torchrun as one of 2"),
-        ({"SLURM_NTASKS": "8", "SLURM_PROCID": "3"}, "srun as one of 8"),
-        ({"SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_ID": "0"}, "srun as one of 2"),
-        ({"OMPI_COMM_WORLD_SIZE": "3"}, "mpirun as one of 3"),
-        ({"PMI_SIZE": "3"}, "mpirun as one of 3"),
-        ({"WORLD_SIZE": "4"}, None),
-        ({"WORLD_SIZE": "1", "RANK": "0", "PMI_SIZE": "1"}, None),
-        ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}, None),  # the script of a batch job, which srun did not start
-        ({"SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "1", "SLURM_STEP_ID": "0"}, None),
-    ],
-)
-def test_other_launchers_are_known_by_what_they_leave_in_the_environment(
-    environ: dict[str, str], words: str | None
-) -> None:
-    error = other_launcher(environ)
-    assert (error is None) if words is None else (words in str(error) and "taut run -n" in str(error))

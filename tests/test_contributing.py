@@ -172,6 +172,17 @@ def engine(tree: Tree) -> None:
     tree.replace("src/taut/plugins.py", '{"local": "engines', '{"plain": "engines.plain:Plain", "local": "engines')
 
 
+def launcher(tree: Tree) -> None:
+    page = (ROOT / "docs" / "launchers.md").read_text(encoding="utf-8")
+    (source,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    tree.write("src/taut/engines/launchers/lsf.py", source)
+    tree.replace(
+        "src/taut/plugins.py",
+        '{\n        "torchrun"',
+        '{\n        "lsf": "engines.launchers.lsf:Lsf",\n        "torchrun"',
+    )
+
+
 def message(tree: Tree) -> None:
     record = '''class Aside(Message, frozen=True):
     """Tell the supervisor a number that it may ignore."""
@@ -224,6 +235,7 @@ RECIPES: dict[str, Callable[[Tree], None]] = {
     "a topology": topology,
     "a transport": transport,
     "an engine": engine,
+    "a launcher": launcher,
     "a message": message,
     "a command": command,
     "a page": page,
@@ -234,6 +246,7 @@ PLACEHOLDERS = {
     "src/taut/topologies/shapes/NAME.py": "src/taut/topologies/shapes/ladder.py",
     "src/taut/transport/NAME.py": "src/taut/transport/pipe.py",
     "src/taut/engines/NAME.py": "src/taut/engines/plain.py",
+    "src/taut/engines/launchers/NAME.py": "src/taut/engines/launchers/lsf.py",
     "src/taut/core/messages/FAMILY.py": "src/taut/core/messages/worker.py",
     "src/taut/cli/commands/NAME.py": "src/taut/cli/commands/greet.py",
     "docs/NAME.md": "docs/greeting.md",

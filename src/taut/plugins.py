@@ -5,9 +5,9 @@ A package adds its own by an entry point, in its ``pyproject.toml``::
     [project.entry-points."taut.codecs"]
     mine = "package.module:Class"
 
-The groups are ``taut.strategies``, ``taut.codecs``, ``taut.topologies``, ``taut.transports`` and ``taut.engines``. A
-class is imported when it is asked for. Installed packages are searched only for a name that is not taut's own, or when
-all names are listed: the search takes longer than a command may take to start.
+The groups are ``taut.strategies``, ``taut.codecs``, ``taut.topologies``, ``taut.transports``, ``taut.engines`` and
+``taut.launchers``. A class is imported when it is asked for. Installed packages are searched only for a name that is not
+taut's own, or when all names are listed: the search takes longer than a command may take to start.
 """
 
 from __future__ import annotations
@@ -212,4 +212,13 @@ ENGINES: Registry[Any] = Registry(
         "ray": "engines.ray.engine:RayEngine",
     },
     bases=("engines.base:Engine",),
+)
+LAUNCHERS: Registry[Any] = Registry(  # the innermost first: srun may start torchrun or mpirun, and these the script
+    "taut.launchers",
+    {
+        "torchrun": "engines.launchers.torchrun:Torchrun",
+        "mpi": "engines.launchers.mpi:Mpi",
+        "slurm": "engines.launchers.slurm:Slurm",
+    },
+    bases=("engines.launchers.base:Launcher",),
 )

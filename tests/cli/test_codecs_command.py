@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +207,7 @@ def test_costs_are_kept_and_read_by_simulations(costs: Path, capsys: pytest.Capt
     found = json.loads(capsys.readouterr().out)
     assert str(costs) in found["costs_from"] and record["measured"]["at"][:10] in found["costs_from"]
     assert found["scenario"]["costs"]["codecs"]["int8"] == record["codecs"]["int8"]
-    assert found["scenario"]["costs"]["codecs"]["powersgd"] == Costs().to_record()["codecs"]["powersgd"]
+    assert found["scenario"]["costs"]["codecs"]["powersgd"] == asdict(Costs())["codecs"]["powersgd"]
 
 
 def test_without_a_file_simulations_say_that_costs_are_tauts_own(costs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,7 +225,7 @@ def test_a_broken_file_is_measured_anew(costs: Path) -> None:
     costs.parent.mkdir()
     costs.write_text("{ broken")
     assert taut("--measure", "--only", "dense", "--size", "8k", "--quiet") == 0
-    assert Costs.read(costs).codec("topk") == measured()["topk"]
+    assert Costs.read(costs)[0].codec("topk") == measured()["topk"]
 
 
 # ------------------------------------------------------------------------------------------------------- misuse

@@ -84,7 +84,7 @@ def test_a_cable_that_is_unplugged_and_plugged_in_again(
     workers, pids = [], {}
     for host in (1, 2, 3):
         words = ["--join", address, "--token-file", "taut-runs/run/token", "--bind", f"10.77.0.{host}"]
-        workers.append(on_host(host, f"{host}.log", "worker", *words, str(JOB), "--gate", str(gate)))
+        workers.append(on_host(host, f"{host}.log", "worker", *words, str(JOB), "--gate", str(gate), "--pace", "0.01"))
         until(lambda: len(record().workers) == len(workers), "the worker")
         pids[host] = record().workers[-1].pid
 

@@ -14,7 +14,9 @@ JOB = Path(__file__).with_name("job.py")
 def test_a_stopped_process_is_given_up_and_comes_back_by_itself(tmp_path: Path) -> None:
     """The same process, model and optimizer under another rank; its script sees nothing of it."""
     gate = tmp_path / "gate"
-    with LocalCluster(JOB, 3, tmp_path / "run", args=["--gate", str(gate), "--optimizer", "AdamW"]) as cluster:
+    with LocalCluster(
+        JOB, 3, tmp_path / "run", args=["--gate", str(gate), "--pace", "0.02", "--optimizer", "AdamW"]
+    ) as cluster:
         cluster.until(lambda v: len(v.workers) == 3 and all(r.statistics.steps > 20 for r in v.workers), "steps")
         pid = cluster.row(2).pid
         cluster.signal(2, signal.SIGSTOP)
@@ -42,7 +44,7 @@ def test_synchronous_training_takes_newcomers_and_takes_back_who_was_stopped(tmp
     """With the others' weights and Adam's averages: all make the same steps, to the last bit. Nobody waits for a newcomer
     whose script is not at its first batch."""
     gate, hold, settings = tmp_path / "gate", tmp_path / "hold", {"strategy": "sync:bucket_mib=0.001", "codec": "dense"}
-    args = ["--gate", str(gate), "--optimizer", "AdamW", "--batch-norm"]
+    args = ["--gate", str(gate), "--pace", "0.02", "--optimizer", "AdamW", "--batch-norm"]
     os.mkfifo(hold)
     with LocalCluster(JOB, 3, tmp_path / "run", args=args, settings=settings) as cluster:
         cluster.until(lambda v: len(v.workers) == 3 and all(r.statistics.steps > 5 for r in v.workers), "steps")

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from typing import BinaryIO, NoReturn
 
 from taut.engines.local import LocalEngine
@@ -29,7 +30,6 @@ COMMANDS = (
     "taut.cli.main",
     "taut.supervisor.service",
     "taut.supervisor.control",
-    "pydantic",
 )  # what commands need besides
 _PREPARE = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import forked_zygotes; del sys.path[0]"
 
@@ -131,6 +131,8 @@ def serve(descriptor: int) -> None:
     gc.disable()
     for name in (*PRELOADED, *COMMANDS):
         importlib.import_module(name)
+    with contextlib.suppress(ImportError):
+        importlib.import_module("pydantic")  # some versions of typer load it late
     prepare_kernels(kernels_of(["tether"]), lambda done, wanted: None)  # the codec of most tests
     gc.freeze()
     sys.path.remove("")  # as a zygote does
@@ -208,6 +210,7 @@ def _become_command(
     _take_surroundings(environment, folder)
     sys.argv = ["taut", *words]
     LocalEngine._launch = ForkedEngine._launch  # type: ignore[method-assign]
+    os.execve = _become_program
     gc.enable()
     code = _exit_code_of(program)
     threading._shutdown()  # type: ignore[attr-defined]
@@ -215,6 +218,20 @@ def _become_command(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _become_program(
+    path: str, words: list[str], environment: dict[str, str], really: Callable[..., NoReturn] = os.execve
+) -> NoReturn:
+    """Do what ``os.execve`` does; but `python -c` of ``taut worker`` goes on here, where torch is imported."""
+    if path != sys.executable or words[1] != "-c":
+        really(path, words, environment)
+    sys.stdout.flush()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _take_surroundings(environment, os.getcwd())
+    sys.argv = words[1:2] + words[3:]
+    sys.path.insert(0, "")
+    sys.exit(_exit_code_of(words[2]))
 
 
 def _exit_code_of(program: str) -> int:

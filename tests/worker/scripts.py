@@ -8,7 +8,7 @@ from pathlib import Path
 
 from taut.errors import Misuse, RunFailed
 from taut.simulator.faults import Fault
-from taut.simulator.models.network import Link, Links
+from taut.simulator.models.links import Link, Links
 from taut.simulator.models.speeds import Speeds
 from taut.simulator.scenario import Scenario
 from taut.simulator.script.run import simulate_script

@@ -29,7 +29,7 @@ class Here:
         self.phases = Phases({"strategy": strategy}, FlatParams(self.model), None)
         self.phases.enter(number)
         status = SimpleNamespace(phase=0)
-        self.comm: Any = SimpleNamespace(rank=0, say=self.said.append, phase_protocol=None, status=status)
+        self.comm: Any = SimpleNamespace(rank=0, say=self.said.append, phase_protocol=None, status=status, pump=bool)
         self.phases.begin(self.comm, Stopwatch())
         self.phases.replica.found(2)
         self.phases.attach(self.optimizer)

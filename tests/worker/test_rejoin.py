@@ -15,7 +15,7 @@ from taut.core.messages import Lease, Statistics
 from taut.errors import Expelled, GivenUp
 from taut.strategies.broadcast.state import BroadcastState
 from taut.worker.comm.run_status import RunStatus
-from taut.worker.data.batches import BatchPlan, Dealer
+from taut.worker.data.batches import BatchPlan, Dealer, Share
 from taut.worker.data.sampling import whole
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.replica import Replica
@@ -133,7 +133,7 @@ def test_leases_of_the_former_place_are_neither_trained_on_nor_reported() -> Non
     seat.come_back = lambda _: setattr(seat, "leases", then)
     dealer = Dealer(SessionLeases(seat), seed=0)  # type: ignore[arg-type]
     plan = BatchPlan(16, 2, 0, 1, last=True, order=whole(16, False)[1], drop_last=False)
-    batches = dealer.indices(plan)
+    batches = Share(dealer, plan)
     assert next(batches).tolist() == [0, 1]
     first.given_up = True
     seat.come_back(None)  # noticed in the exchange of that step
@@ -151,7 +151,7 @@ def test_to_be_given_up_while_it_waits_for_data_is_to_come_back_and_ask_again() 
     seat = SimpleNamespace(leases=Leases(given_up=True), enter=lambda: False)
     seat.come_back = lambda _: setattr(seat, "leases", then)
     plan = BatchPlan(40, 4, 0, 1, last=True, order=whole(40, False)[1], drop_last=False)
-    assert [batch.tolist() for batch in Dealer(SessionLeases(seat), seed=0).indices(plan)] == [[20, 21, 22, 23]]  # type: ignore[arg-type]
+    assert [batch.tolist() for batch in Share(Dealer(SessionLeases(seat), seed=0), plan)] == [[20, 21, 22, 23]]  # type: ignore[arg-type]
 
 
 def test_each_place_counts_its_own_work() -> None:

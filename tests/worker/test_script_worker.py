@@ -24,17 +24,6 @@ def test_a_second_join_waits_for_the_end_of_the_first() -> None:
     join().close()
 
 
-def test_another_launcher_s_process_ends_with_code_2(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "1")
-    with pytest.raises(SystemExit) as ended:
-        join()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("error: a script started by torchrun as one of 2 processes")
-
-
 def test_the_end_of_a_script_that_is_alone_is_its_own() -> None:
     worker = join()
     with pytest.raises(Stopping), script_end():

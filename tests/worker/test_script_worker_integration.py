@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
-
-import pytest
-from forked_zygotes import ForkedEngine
 
 from taut.testing.cluster import LocalCluster
 
@@ -37,29 +32,3 @@ def test_ctrl_c_saves_the_model_of_a_loop_without_with(tmp_path: Path) -> None:
         assert outcome.exit_code == 0, cluster.logs()
     assert outcome.model is not None and outcome.identical
     assert [each.code for each in exits] == [0, 0]
-
-
-def test_a_process_of_torchrun_is_told_what_to_type(tmp_path: Path) -> None:
-    (folder := tmp_path / "steps").mkdir()
-    engine = ForkedEngine(JOB, [str(folder)], 1, {"WORLD_SIZE": "2", "RANK": "0"}, log_dir=tmp_path)
-    try:
-        engine.start()
-        while engine.running:
-            exits = engine.poll(60.0)
-    finally:
-        engine.close()
-    assert [each.code for each in exits] == [2]
-    told = engine.logs[0].read_text()
-    assert "started by torchrun as one of 2 processes" in told and "taut run -n 2" in told
-    assert not list(folder.iterdir()), "no step was made"
-
-
-@pytest.mark.long
-def test_torchrun_is_told_what_to_type(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(JOB), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False, cwd=tmp_path)
-    assert "started by torchrun as one of 2 processes" in done.stderr
-    assert "taut run -n 2" in done.stderr
-    assert "exitcode  : 2" in done.stderr
-    assert done.returncode != 0
-    assert not list(tmp_path.iterdir()), "no step was made"

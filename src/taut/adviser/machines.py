@@ -13,7 +13,7 @@ from statistics import median
 
 from taut.adviser.record import CodecProbe, Probe
 from taut.simulator.models.costs import CodecCost, Costs
-from taut.simulator.models.network import Link, Links
+from taut.simulator.models.links import Link, Links
 from taut.simulator.models.speeds import Speeds
 
 WIRE = 1514 / 1448  # bytes on the wire for each that is carried: the simulator adds headers to what was measured without

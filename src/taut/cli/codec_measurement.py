@@ -93,7 +93,7 @@ def on_script(
     specs: Sequence[str], script: Path, args: Sequence[str], steps: int, most: int, progress: Progress
 ) -> Found:
     """Measure codecs on the updates that the script makes as one worker."""
-    from taut.simulator.script.script_updates import watch_script
+    from taut.simulator.script.measure import watch_script
 
     watching = Watching(specs, steps, most, progress)
     progress(f"starting {script.name}")
@@ -121,7 +121,7 @@ def _joined(path: Path, costs: Costs) -> Costs:
     if not path.exists():
         return costs
     try:
-        before = Costs.read(path)
+        before = Costs.read(path)[0]
     except Misuse:
         return costs
     return replace(before, codecs={**before.codecs, **costs.codecs})

@@ -17,6 +17,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "taut supervisor --standby quiet-otter",
     ),
     "worker": ("taut worker --join tcp://10.0.0.7:40123 --token-file token train.py",),
+    "slurm": ("taut slurm --nodes 4 --workers-per-node 2 --time 2:00:00 train.py --epochs 10",),
     "dashboard": ("taut dashboard latest", "taut dashboard quiet-otter --listen 8080"),
     "drain": ("taut drain latest", "taut drain quiet-otter 3"),
     "token": ("taut token new quiet-otter --expires 2h",),

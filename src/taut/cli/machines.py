@@ -45,7 +45,7 @@ class Machines:
 
     @property
     def step_s(self) -> float | None:
-        from taut.simulator.flags import parse_duration
+        from taut.quantities import parse_duration
 
         return None if self.step is None else parse_duration(self.step)
 
@@ -73,7 +73,7 @@ class Machines:
         from taut.simulator.models.cost_file import Known, known_costs
         from taut.simulator.models.costs import Costs
 
-        return known_costs(costs_file()) if self.costs is None else Known(Costs.read(self.costs), str(self.costs))
+        return known_costs(costs_file()) if self.costs is None else Known(Costs.read(self.costs)[0], str(self.costs))
 
     def words(self) -> list[str]:
         """Return the flags that differ from their defaults, as they are written on the command line."""

@@ -32,7 +32,7 @@ app = typer.Typer(
 
 
 COMMANDS = (  # in the order of the help; each is a function in a module of its name
-    "run resume demo supervisor worker dashboard drain token runs show strategies "
+    "run resume demo supervisor worker slurm dashboard drain token runs show strategies "
     "simulate compare probe advise topology codecs "
 )
 PARSERS = {"run": WithDashboard, "resume": WithDashboard, "supervisor": WithDashboard, "codecs": CodecsCommand}

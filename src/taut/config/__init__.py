@@ -8,7 +8,7 @@ given with ``--config``), the default. docs/cli.md lists the settings, with thei
 from __future__ import annotations
 
 from taut.config.checks import read_graph
-from taut.config.environment import WorkerEnvironment, cores, costs_file, joining, other_launcher, worker_environment
+from taut.config.environment import WorkerEnvironment, chosen_launcher, cores, costs_file, joining, worker_environment
 from taut.config.settings import AGREED, FIELDS, PATIENCE_S, Settings, resolve
 
 __all__ = [
@@ -17,10 +17,10 @@ __all__ = [
     "PATIENCE_S",
     "Settings",
     "WorkerEnvironment",
+    "chosen_launcher",
     "cores",
     "costs_file",
     "joining",
-    "other_launcher",
     "read_graph",
     "resolve",
     "worker_environment",

@@ -1,4 +1,4 @@
-"""The environment of a process: its launcher's settings, another launcher, the cores, the user's cache."""
+"""The environment of a process: its launcher's settings, the launcher, the cores, the user's cache."""
 
 from __future__ import annotations
 
@@ -10,35 +10,13 @@ from pathlib import Path
 from taut.errors import Misuse
 
 
-def other_launcher(environ: Mapping[str, str] | None = None) -> Misuse | None:
-    """Return the error for a process that another launcher started as one of several; None where none did.
+def chosen_launcher(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the launcher that ``TAUT_LAUNCHER`` names, ``none`` for none; None where it is not set.
 
-    >>> str(other_launcher({"WORLD_SIZE": "4", "RANK": "1"}))[:40]
-    'a script started by torchrun as one of 4'
-    >>> other_launcher({"WORLD_SIZE": "1", "RANK": "0"}), other_launcher({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"})
-    (None, None)
+    >>> chosen_launcher({"TAUT_LAUNCHER": "slurm"}), chosen_launcher({})
+    ('slurm', None)
     """
-    environ = os.environ if environ is None else environ
-
-    def size(name: str) -> int:
-        return int(environ[name]) if environ.get(name, "").isdecimal() else 0
-
-    # The script of a batch job has the number of tasks and is process 0, though srun did not start it.
-    task = environ.get("SLURM_STEP_ID") or environ.get("SLURM_PROCID", "0") != "0"
-    sizes = {
-        "torchrun": size("WORLD_SIZE") if environ.get("RANK") or environ.get("TORCHELASTIC_RUN_ID") else 0,
-        "srun": (size("SLURM_STEP_NUM_TASKS") or size("SLURM_NTASKS")) if task else 0,
-        "mpirun": max(size("OMPI_COMM_WORLD_SIZE"), size("PMI_SIZE")),
-    }
-    found = next(((name, count) for name, count in sizes.items() if count > 1), None)
-    if found is None:
-        return None
-    return Misuse(
-        f"a script started by {found[0]} as one of {found[1]} processes",
-        "taut's own launcher",
-        f"type `taut run -n {found[1]} SCRIPT` on one machine; on several, `taut supervisor` on one of them and the "
-        "`taut worker` command that it shows on all",
-    )
+    return (os.environ if environ is None else environ).get("TAUT_LAUNCHER") or None
 
 
 def costs_file(environ: Mapping[str, str] | None = None) -> Path:

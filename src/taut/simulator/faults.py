@@ -9,7 +9,7 @@ the end of the run.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse
@@ -65,8 +65,7 @@ class Departure:
 @dataclass(frozen=True, slots=True)
 class KillSupervisor:
     """The supervisor dies, and is back ``back_after_s`` later (None: never), from a snapshot of at most a second before.
-    ``moved``: it comes back at another address, so that messages sent to it meanwhile are lost; else they wait in the
-    workers' queues."""
+    ``moved``: it comes back at another address, and messages sent to it meanwhile are lost; else they wait."""
 
     back_after_s: float | None = 1.0
     at_s: float = 0.0
@@ -120,11 +119,6 @@ class Loss:
     one_way: bool = False
     from_s: float = 0.0
     until_s: float | None = None
-
-    def concerns(self, sender: int, to: int) -> bool:
-        return concerns(self.one, self.other, sender, to) or (
-            not self.one_way and concerns(self.one, self.other, to, sender)
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +178,17 @@ KINDS: dict[str, type[Fault]] = {
 }
 
 
-def concerns(one: int | None, other: int | None, sender: int, to: int) -> bool:
-    """Return whether a message from ``sender`` to ``to`` is one from ``one`` to ``other``; None is any worker.
+def concerns(fault: Loss | Repeat | Reorder, sender: int, to: int) -> bool:
+    """Return whether the fault is on the way from ``sender`` to ``to``; its None is any worker.
 
-    >>> concerns(0, None, 0, 3), concerns(0, None, 3, 0), concerns(None, None, SUPERVISOR, 3)
-    (True, False, False)
+    >>> [concerns(Loss(0, None, one_way=one_way), 3, 0) for one_way in (False, True)], concerns(Loss(None, None), -1, 3)
+    ([True, False], False)
     """
-    return (sender >= 0 if one is None else sender == one) and (to >= 0 if other is None else to == other)
+    ways = [(sender, to)] if isinstance(fault, Loss) and fault.one_way else [(sender, to), (to, sender)]
+    ends = (fault.one, fault.other)
+    return any(
+        all(rank >= 0 if end is None else rank == end for rank, end in zip(way, ends, strict=True)) for way in ways
+    )
 
 
 def kind_of(fault: Fault) -> str:
@@ -199,7 +197,6 @@ def kind_of(fault: Fault) -> str:
 
 
 def newcomers(fault: Fault) -> int:
-    """Return how many workers the fault adds."""
     return fault.count if isinstance(fault, Join) else 1 if isinstance(fault, Restart) else 0
 
 
@@ -237,52 +234,39 @@ def check_fault(fault: Fault) -> None:
     Traceback (most recent call last):
     taut.errors.Misuse: loss with p=1.5: expected a probability from 0 to 1; 5% is p=0.05
     """
+    name = kind_of(fault)
+    for each in fields(fault):
+        value = getattr(fault, each.name)
+        if each.name.endswith("_s") and each.name != "until_s" and value is not None and not 0.0 <= value < 1e9:
+            raise Misuse(f"{name} with {each.name}={value}", "seconds from 0 up")
     if isinstance(fault, Moment):
-        _time(fault, "at_s", fault.at_s)
         if fault.at_step is not None and fault.at_step < 1:
-            raise Misuse(f"{kind_of(fault)} at step {fault.at_step}", "a step from 1 up")
-    else:
-        _extent(fault)
+            raise Misuse(f"{name} at step {fault.at_step}", "a step from 1 up")
+    elif fault.until_s is not None and not fault.from_s < fault.until_s < math.inf:
+        raise Misuse(f"{name} from {fault.from_s:g} s to {fault.until_s:g} s", "an end after the beginning")
     match fault:
         case Join(count) if count < 1:
             raise Misuse(f"join of {count} workers", "at least 1")
-        case Pause(for_s=duration_s):
-            _time(fault, "for_s", duration_s)
-        case Restart(after_s=duration_s):
-            _time(fault, "after_s", duration_s)
-        case KillSupervisor(back_after_s=duration_s) if duration_s is not None:
-            _time(fault, "back_after_s", duration_s)
-        case _:
-            _check_extent(fault)
-
-
-def _check_extent(fault: Fault) -> None:
-    match fault:
         case Slow(times=times) if not 0.0 < times < 1e9:
             raise Misuse(f"slow with times={times}", "how many times slower, above 0", "times=10 is ten times slower")
         case Throttle(share=share) if not 0.0 < share <= 1.0:
             raise Misuse(f"throttle with share={share}", "a share above 0, up to 1", "1% is share=0.01; or cut the link")
         case Partition(groups):
-            _groups(groups)
+            _check_groups(groups)
         case Loss(p=p) | Repeat(p=p) | Reorder(p=p) if not 0.0 <= p <= 1.0:
-            raise Misuse(f"{kind_of(fault)} with p={p}", "a probability from 0 to 1", "5% is p=0.05")
-        case _:
-            pass
+            raise Misuse(f"{name} with p={p}", "a probability from 0 to 1", "5% is p=0.05")
     if isinstance(fault, Loss | Throttle | Repeat | Reorder):
-        _ends(fault)
+        _check_ends(fault, name)
 
 
-def _ends(fault: Loss | Throttle | Repeat | Reorder) -> None:
-    one, other = fault.one, fault.other
-    if one is not None and one == other:
-        raise Misuse(f"{kind_of(fault)} between {one} and {other}", "two different workers")
-    if isinstance(fault, Repeat | Reorder):
-        if SUPERVISOR in (one, other):
-            raise Misuse(f"{kind_of(fault)} on a link of the supervisor", "two workers", "its links keep order")
-        _time(fault, "by_s", fault.by_s)
+def _check_ends(fault: Loss | Throttle | Repeat | Reorder, name: str) -> None:
+    if fault.one is not None and fault.one == fault.other:
+        raise Misuse(f"{name} between {fault.one} and {fault.other}", "two different workers")
+    if isinstance(fault, Repeat | Reorder) and SUPERVISOR in (fault.one, fault.other):
+        raise Misuse(f"{name} on a link of the supervisor", "two workers", "its links keep order")
 
 
-def _groups(groups: tuple[tuple[int, ...], ...]) -> None:
+def _check_groups(groups: tuple[tuple[int, ...], ...]) -> None:
     written = ", ".join(str(set(group)) if group else "{}" for group in groups)
     if len(groups) < 2 or not all(groups):
         raise Misuse(f"partition({written})", "two groups or more, with a worker in each", "as in {0, 1}, {2, 3}")
@@ -290,14 +274,3 @@ def _groups(groups: tuple[tuple[int, ...], ...]) -> None:
     if len(set(ranks)) < len(ranks):
         twice = next(rank for rank in ranks if ranks.count(rank) > 1)
         raise Misuse(f"partition({written})", f"groups that do not overlap: {twice} is in two of them")
-
-
-def _extent(fault: Slow | Partition | Loss | Throttle | Repeat | Reorder) -> None:
-    _time(fault, "from_s", fault.from_s)
-    if fault.until_s is not None and not fault.from_s < fault.until_s < math.inf:
-        raise Misuse(f"{kind_of(fault)} from {fault.from_s:g} s to {fault.until_s:g} s", "an end after the beginning")
-
-
-def _time(fault: Fault, name: str, value: float) -> None:
-    if not 0.0 <= value < 1e9:
-        raise Misuse(f"{kind_of(fault)} with {name}={value}", "seconds from 0 up")

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from taut.errors import Misuse
-from taut.quantities import link_words
+from taut.quantities import link_words, parse_duration, parse_rate, split_unit
 from taut.simulator.faults import Churn, Fail, Join, Pause
 from taut.simulator.models.links import CONGESTION, Link, Links, Shared
 from taut.simulator.models.speeds import parse_draw
-from taut.simulator.models.units import parse_duration, parse_number, parse_rate, parse_size, parse_whole
-from taut.specs import did_you_mean
+from taut.specs import did_you_mean, number
 
-__all__ = ["parse_duration", "parse_fault_words", "parse_links", "parse_shared", "parse_speed", "parse_straggler"]
 LINK_EXAMPLE = "as in --link 1gbit,200us or --link 3:10mbit,20ms,loss=0.001"
 LINK_KEYS = ("rate", "latency", "jitter", "loss", "burst", "congestion")
 MOST_MEMBERS = 65_536
+BYTES: Mapping[str, int] = {"b": 1, "kb": 1000, "mb": 1000**2, "kib": 1024, "mib": 1024**2}
+FAULTS = {  # what is expected, and an example
+    "fail": ("a worker and a time", "2@30s: worker 2 dies after 30 seconds"),
+    "pause": ("a worker, a time and a duration", "1@5s+3s: worker 1 is stopped after 5 seconds, for 3"),
+    "join": ("how many workers and a time", "2@10s: two more after 10 seconds"),
+}
 
 
 def parse_links(words: Sequence[str]) -> Links:
@@ -97,47 +102,23 @@ def parse_speed(word: str) -> str:
     return draw
 
 
-def parse_fail(written: str) -> Fail:
-    """Parse ``RANK@TIME``.
+def parse_fault(flag: str, written: str) -> Churn:
+    """Parse ``--fail RANK@TIME``, ``--pause RANK@TIME+DURATION`` or ``--join COUNT@TIME``.
 
-    >>> parse_fail("2@30s")
-    Fail(rank=2, at_s=30.0, at_step=None)
-    """
-    rank, at = _split_at(written, "fail", "a worker and a time", "2@30s: worker 2 dies after 30 seconds")
-    return Fail(parse_whole(rank, f"--fail {written}", "a worker's rank"), parse_duration(at, f"--fail {written}"))
-
-
-def parse_pause(written: str) -> Pause:
-    """Parse ``RANK@TIME+DURATION``.
-
-    >>> parse_pause("1@5s+3s")
+    >>> parse_fault("fail", "2@30s"), parse_fault("join", "2@10s")
+    (Fail(rank=2, at_s=30.0, at_step=None), Join(count=2, at_s=10.0, at_step=None))
+    >>> parse_fault("pause", "1@5s+3s")
     Pause(rank=1, at_s=5.0, for_s=3.0, at_step=None)
     """
-    example = "1@5s+3s: worker 1 is stopped after 5 seconds, for 3"
-    blame = f"--pause {written}"
-    rank, rest = _split_at(written, "pause", "a worker, a time and a duration", example)
-    at, plus, duration = rest.partition("+")
-    if not plus:
-        raise Misuse(blame, "a worker, a time and a duration", f"as in --pause {example}")
-    return Pause(parse_whole(rank, blame, "a worker's rank"), parse_duration(at, blame), parse_duration(duration, blame))
-
-
-def parse_join(written: str) -> Join:
-    """Parse ``COUNT@TIME``.
-
-    >>> parse_join("2@10s")
-    Join(count=2, at_s=10.0, at_step=None)
-    """
-    count, at = _split_at(written, "join", "how many workers and a time", "2@10s: two more after 10 seconds")
-    blame = f"--join {written}"
-    return Join(parse_whole(count, blame, "how many workers", least=1), parse_duration(at, blame))
-
-
-def _split_at(written: str, flag: str, expected: str, example: str) -> tuple[str, str]:
-    before, at, after = written.partition("@")
-    if not at:
-        raise Misuse(f"--{flag} {written}", expected, f"as in --{flag} {example}")
-    return before, after
+    blame, (expected, example) = f"--{flag} {written}", FAULTS[flag]
+    who, at, when = written.partition("@")
+    when, plus, duration = when.partition("+") if flag == "pause" else (when, "+", "")
+    if not (at and plus):
+        raise Misuse(blame, expected, f"as in --{flag} {example}")
+    if flag == "join":
+        return Join(parse_whole(who, blame, "how many workers", least=1), parse_duration(when, blame))
+    rank, at_s = parse_whole(who, blame, "a worker's rank"), parse_duration(when, blame)
+    return Fail(rank, at_s) if flag == "fail" else Pause(rank, at_s, parse_duration(duration, blame))
 
 
 def parse_fault_words(fail: Sequence[str] = (), pause: Sequence[str] = (), join: Sequence[str] = ()) -> tuple[Churn, ...]:
@@ -146,7 +127,8 @@ def parse_fault_words(fail: Sequence[str] = (), pause: Sequence[str] = (), join:
     >>> [type(each).__name__ for each in parse_fault_words(["2@30s"], ["1@5s+3s"], ["2@10s"])]
     ['Pause', 'Join', 'Fail']
     """
-    faults: list[Churn] = [*map(parse_fail, fail), *map(parse_pause, pause), *map(parse_join, join)]
+    words = {"fail": fail, "pause": pause, "join": join}
+    faults = [parse_fault(flag, word) for flag, given in words.items() for word in given]
     return tuple(sorted(faults, key=lambda fault: fault.at_s))
 
 
@@ -193,3 +175,43 @@ def _ranks(target: str, blame: str) -> list[int]:
             raise Misuse(blame, "a range of ranks, the lower first", "as in 0..7")
         found += range(low, high + 1)
     return found
+
+
+def parse_size(written: str, blame: str = "") -> int:
+    """Parse whole bytes, at least 0. Units: b, kb, mb (thousands), kib, mib (1024s).
+
+    >>> parse_size("64kb"), parse_size("1mib")
+    (64000, 1048576)
+    """
+    blame = blame or f"size {written!r}"
+    size, unit = split_unit(written, blame, BYTES, "a size with a unit", "64kb")
+    if size < 0.0:
+        raise Misuse(blame, "a size of at least 0", "leave the minus out")
+    return round(size * BYTES[unit])
+
+
+def parse_whole(written: str, blame: str, what: str, least: int = 0) -> int:
+    """Parse a whole number of plain digits, at least ``least``.
+
+    >>> parse_whole("3", "--fail 3@2s", "a worker's rank")
+    3
+    """
+    text = written.strip()
+    if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) >= least):
+        raise Misuse(blame, f"{what} (a whole number from {least} up), not {text!r}")
+    return int(text)
+
+
+def parse_number(written: str, blame: str, what: str) -> float:
+    """Parse a finite number.
+
+    >>> parse_number("1e-3", "loss=1e-3", "a share"), parse_number("2^-3", "loss=2^-3", "a share")
+    (0.001, 0.125)
+    """
+    try:
+        value = number(written, blame)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise Misuse(blame, f"{what} (a number), not {written.strip()!r}")
+    return value

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from taut.errors import Misuse
 from taut.simulator.faults import KINDS, Fault, check_fault, kind_of, mentioned, newcomers
-from taut.simulator.json_tables import by_pair, by_rank, fields_of, table
+from taut.simulator.json_tables import by_ranks, read_record, table
 from taut.simulator.models.costs import Costs
 from taut.simulator.models.links import Link, Links
 from taut.simulator.models.speeds import Speeds
@@ -77,19 +77,16 @@ class Scenario:
         record["links"] = _links_record(self.links)
         record["speeds"] = asdict(self.speeds) | {"stragglers": _by_text(self.speeds.stragglers)}
         record["faults"] = [{"kind": kind_of(fault), **asdict(fault)} for fault in self.faults]
-        record["costs"] = self.costs.to_record()
+        record["costs"] = asdict(self.costs)
         return record
 
     @classmethod
     def from_record(cls, record: object) -> Scenario:
-        """Return the scenario that ``to_record`` wrote; fields that are left out have their default. Raises ``Misuse``
-        for impossible values."""
-        return cls(
-            **fields_of(cls, record, "scenario", links=_links, speeds=_speeds, faults=_faults, costs=Costs.from_record)
-        )
+        """Return the scenario that ``to_record`` wrote; fields left out have their default. Raises ``Misuse``."""
+        readers = {"links": _links, "speeds": _speeds, "faults": _faults, "costs": Costs.from_record}
+        return read_record(cls, record, "scenario", **readers)
 
     def _mentioned(self) -> Iterator[tuple[str, int]]:
-        """Yield every rank that is named, and as what."""
         yield from (("a straggler's speed", rank) for rank in self.speeds.stragglers)
         yield from (("the link", rank) for rank in self.links.of_worker)
         yield from (("the link", rank) for pair in self.links.of_pair for rank in pair)
@@ -121,29 +118,23 @@ def _rate(value: Any) -> float:
     return math.inf if value is None else float(value)
 
 
-def _link(record: object) -> Link:
-    return Link(**fields_of(Link, record, "link", bits_per_s=_rate))
-
-
 def _links(record: object) -> Links:
-    return Links(
-        **fields_of(
-            Links,
-            record,
-            "links",
-            default=_link,
-            of_worker=lambda given: {rank: _link(each) for rank, each in by_rank(given, "the link").items()},
-            of_pair=lambda given: {pair: _link(each) for pair, each in by_pair(given, "the link").items()},
-        )
-    )
+    def link(given: object) -> Link:
+        return read_record(Link, given, "link", bits_per_s=_rate)
+
+    def links(given: object, ranks: int) -> dict[Any, Any]:
+        return {key: link(each) for key, each in by_ranks(given, "the link", ranks).items()}
+
+    of_ranks = {"of_worker": lambda given: links(given, 1), "of_pair": lambda given: links(given, 2)}
+    return read_record(Links, record, "links", default=link, **of_ranks)
 
 
 def _speeds(record: object) -> Speeds:
-    return Speeds(**fields_of(Speeds, record, "speeds", stragglers=_stragglers))
+    return read_record(Speeds, record, "speeds", stragglers=_stragglers)
 
 
 def _stragglers(record: object) -> dict[int, float]:
-    found = by_rank(record, "a straggler's speed")
+    found = by_ranks(record, "a straggler's speed")
     for rank, times in found.items():
         if isinstance(times, bool) or not isinstance(times, int | float):
             raise Misuse(f"a straggler's speed of {rank}: {times!r}", "how many times slower")
@@ -159,9 +150,5 @@ def _faults(record: object) -> tuple[Fault, ...]:
         name = given.pop("kind", None)
         if name not in KINDS:
             raise Misuse(f"a fault of kind {name!r}", f"one of {', '.join(KINDS)}", did_you_mean(str(name), KINDS))
-        kind = KINDS[name]
-        missing = {each.name for each in fields(kind) if each.default is MISSING} - set(given)
-        if missing:
-            raise Misuse(f"a {name} without {', '.join(sorted(missing))}", "all of its figures")
-        found.append(kind(**fields_of(kind, given, f"a {name}")))
+        found.append(read_record(KINDS[name], given, f"a {name}"))
     return tuple(found)

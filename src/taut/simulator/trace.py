@@ -1,5 +1,4 @@
-"""A trace of what happened when, as a file to diff, to replay and to look at: the trace event format of Chrome and
-Perfetto.
+"""A trace of what happened when, to diff, to replay and to look at: the trace event format of Chrome and Perfetto.
 
 One event per line, in the order in which they were recorded; times are written from whole nanoseconds, so that equal runs
 give equal bytes. The header is the first event: a viewer skips it, ``read_header`` returns it.
@@ -56,8 +55,7 @@ class Trace:
         weakref.finalize(self, self._file.close)  # closed with the trace
 
     def span(self, rank: int, name: str, begin_ns: int, end_ns: int, **args: Any) -> None:
-        """Record that ``rank`` did ``name`` from ``begin_ns`` to ``end_ns``. Spans of one rank may lie within each
-        other."""
+        """Record that ``rank`` did ``name`` from ``begin_ns`` to ``end_ns``. Spans may lie within each other."""
         assert 0 <= begin_ns <= end_ns, (name, begin_ns, end_ns)
         self._event(rank, name, "X", f'"ts":{_us(begin_ns)},"dur":{_us(end_ns - begin_ns)}', args)
 

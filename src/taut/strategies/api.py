@@ -21,7 +21,7 @@ never touched by two. A method that is ``concurrent`` is told at once, and must 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -68,7 +68,7 @@ class MemberPlace:
     def neighbours(self, round: int = 0) -> list[int]:
         return self.graph(round).neighbours(self.rank)
 
-    @property
+    @cached_property
     def others(self) -> tuple[int, ...]:
         return tuple(rank for rank in self.members if rank != self.rank)
 
@@ -182,6 +182,19 @@ class Method(ABC):
     def summed_numbers(self) -> int:
         """Return how many numbers the method sums beside a vector, in an all-reduce; 0: it has no all-reduce."""
         return 0
+
+    @property
+    def schedule(self) -> str:
+        """Return the name of the collective that its all-reduces follow."""
+        return "ring"
+
+    @property
+    def fragments(self) -> int:
+        """Return how many parts of the vector take turns in its all-reduces."""
+        return 1
+
+    def map_groups(self, state: Any, made: Callable[[Any], Any]) -> None:  # noqa: B027
+        """Put ``made(machine)`` in the place of each machine in ``state`` that does an all-reduce."""
 
     @abstractmethod
     def start(self, place: MemberPlace, local: Local) -> Any:

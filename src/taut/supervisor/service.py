@@ -133,6 +133,14 @@ class Supervisor:
         """End the run in order: workers flush and drain, the model is written. May be called from any thread."""
         self._calls.give(lambda now: self._cluster.drain(reason, now))
 
+    def fail(self, reason: str) -> None:
+        """End the run now, without a model: its workers are told ``reason``. May be called from any thread."""
+        self._calls.give(lambda now: self._cluster.stop(reason, now))
+
+    def checkpoint(self) -> None:
+        """Begin a checkpoint now, if the run has checkpoints and trains. May be called from any thread."""
+        self._calls.give(self._cluster.checkpoint)
+
     def exited(self, pid: int, reason: str, clean: bool) -> None:
         """Note that the engine saw this process end; ``clean``: with exit code 0. A reason that begins with "killed
         by" is a death that the run survives; any other end that is not clean makes the run's exit code 1. May be

@@ -30,8 +30,8 @@ from taut.worker.rejoin import RejoinState
 
 class JoinHandshake:
     """Joins a run once. ``comm`` and ``phases`` belong to the rank that the worker gets, and end with it. ``state`` is as
-    the supervisor knows it; ``merged``: the run's state is in the model. ``codec``: the script's wish; ``statistics``:
-    what was done here."""
+    the supervisor knows it; ``merged``: the run's state is in the model. ``codec``: the script's wish; ``statistics``: of
+    this worker."""
 
     phases: Phases
     welcome: Welcome
@@ -47,10 +47,7 @@ class JoinHandshake:
         self.state, self.merged = "joining", False
         state_nbytes = 4 * params.size + len(params.still_bytes())
         self.comm: CommThread = connector.comm(
-            self._strategy,
-            statistics=self._count,
-            sketch=self._sketch,
-            state_limit_nbytes=8 * state_nbytes + (256 << 20),
+            self._strategy, statistics=self._count, sketch=self._sketch, state_limit_nbytes=8 * state_nbytes + (256 << 20)
         )
 
     def ask(self, was: int) -> None:
@@ -78,8 +75,7 @@ class JoinHandshake:
         self.resumption = self._resumed()
 
     def take_over(self, carried: RejoinState | None) -> None:
-        """Take over the run's state: a donor's, with what was ``carried`` from an earlier rank, or, of the founder, its
-        own."""
+        """Take over the run's state: a donor's, with what was ``carried`` from an earlier rank, or the founder's own."""
         comm = self.comm
         while True:
             while self.passed:
@@ -118,12 +114,10 @@ class JoinHandshake:
 
     @property
     def passed(self) -> bool:
-        """Return whether the run has gone on to another phase before this worker was ready in its own: it is to begin
-        there."""
+        """Return whether the run has gone on to another phase before this worker was ready: it is to begin there."""
         return self.comm.phase_protocol.phase != self._protocol.phase
 
     def _begin(self) -> None:
-        """Begin in the phase that the communication thread is in."""
         self._protocol = self.comm.phase_protocol
         self.phases.enter(self._protocol.phase)
         self.late = self.phases.hands_over(self.phases.number) and (self.welcome.started or self.phases.number > 0)
@@ -166,8 +160,7 @@ class JoinHandshake:
     # ------------------------------------------------------------------ asked for by the communication thread
 
     def _strategy(self, welcome: Welcome) -> Protocol:
-        """Return what the communication thread runs from the welcome on; asked again where the run has gone on to another
-        phase."""
+        """Return what the communication thread runs; asked again where the run has gone on to another phase."""
         if not hasattr(self, "phases"):
             settings = json.loads(welcome.settings)
             if settings.get("link"):
@@ -181,8 +174,7 @@ class JoinHandshake:
         return self._statistics() if self.merged else Statistics()
 
     def _sketch(self) -> list[float]:
-        replica = getattr(self.phases, "replica", None) if hasattr(self, "phases") else None
-        return replica.sketch if replica is not None else []
+        return self.phases.replica.sketch if hasattr(self, "phases") and self.phases.begun else []
 
 
 def _say(line: str) -> None:

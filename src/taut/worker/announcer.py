@@ -50,10 +50,9 @@ class Announcer:
         """Report that the worker is in the run; or that it is back, if it was before."""
         came = "back in" if self._session is not None else "joined"
         self._session = session
-        workers = (
-            "1 worker" if session.settings.get("workers") == 1 else f"{session.settings.get('workers', '?')} workers"
-        )
-        self._say(f"{came} run {session.run} as worker {session.comm.rank}; it starts with {workers}")
+        workers = session.settings.get("workers", "?")
+        start = f"it starts with {workers} worker{'' if workers == 1 else 's'}"
+        self._say(f"{came} run {session.run} as worker {session.comm.rank}; {start}")
 
     def left(self, how: str) -> None:
         """Report how the worker left the run; nothing more is reported."""

@@ -6,10 +6,12 @@ from __future__ import annotations
 import os
 import socket
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
 from taut.config import WorkerEnvironment, worker_environment
+from taut.core.callbacks import do_nothing
 from taut.quantities import parse_link
 from taut.transport.keys import Token, WorkerKeys, read_token_file
 from taut.transport.limited import LimitedTransport
@@ -20,13 +22,15 @@ from taut.worker.time_split import Stopwatch
 
 
 class Connector(ABC):
-    """``address`` and ``public_key``: where and how peers reach this worker; ``host`` and ``pid``: who it is."""
+    """``address`` and ``public_key``: where and how peers reach this worker; ``host`` and ``pid``: who it is;
+    ``when_joined``: called when the worker has the run's state."""
 
     watch: Stopwatch
     address: str
     public_key: str
     host: str
     pid: int
+    when_joined: Callable[[], None] = staticmethod(do_nothing)
 
     @abstractmethod
     def comm(self, make_strategy: Any, **options: Any) -> CommThread:
@@ -79,6 +83,7 @@ class SocketConnector(Connector):
         return comm
 
     def joined(self, session: Any) -> None:
+        self.when_joined()
         if self._announcer is not None:
             self._announcer.joined(session)
 
@@ -97,8 +102,7 @@ def launched_run() -> object:
 
 
 def connector() -> Connector | None:
-    """Return this thread's own connector, or the launcher's; None where the script was started by itself, to be a run of
-    one."""
+    """Return this thread's own connector, or the launcher's; None where the script is a run of one."""
     given = CONNECTOR.get()
     if given is not None:
         return given

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from safetensors.torch import save
 
 from taut.codecs import sketch
 from taut.core.drift import DRIFT
@@ -35,14 +36,13 @@ class Averaged(Local):
 
     def __init__(self, replica: Replica, moments: Moments | None = None) -> None:
         self._weights, self._moments = Weights(replica), moments
-        self.x = self._weights.x
-        if moments is not None:
-            self.x = np.concatenate([self.x, moments.gather()])
+        self.fetch()
 
     def fetch(self) -> None:
         self._weights.fetch()
+        self.x = self._weights.x
         if self._moments is not None:
-            self.x = np.concatenate([self._weights.x, self._moments.gather()])
+            self.x = np.concatenate([self.x, self._moments.gather()])
 
     def put_back(self) -> None:
         if self._moments is not None:
@@ -139,7 +139,6 @@ class Finishing:
         self.validation.raise_failure()
 
     def _trained(self) -> Digest:
-        """Return the digest of the replica as it was trained."""
         statistics = self.statistics()  # what follows is no training: its time does not count as such
         exact = self.exchange.exact
         self.replica.retire()
@@ -156,7 +155,6 @@ class Finishing:
         )
 
     def _average(self, trained: Digest) -> Digest:
-        """Average the replicas, if need be."""
         if not self.averages:
             return trained
         self.settler = Settler(Averaged(self.replica), self.comm)
@@ -178,8 +176,7 @@ class Finishing:
             self.settler.catch_up()
 
     def _hand_in(self, changed: bool) -> None:
-        """Wait until the model is saved; upload it whenever this worker is the one asked for it: a supervisor that came
-        back asks again."""
+        """Wait until the model is saved; upload it whenever asked for: a supervisor that came back asks again."""
         comm = self.comm
         answered: object = None
 
@@ -197,9 +194,6 @@ class Finishing:
             raise RunFailed(f"the supervisor could not save the model: {saved.error}")
 
     def _upload(self, changed: bool) -> None:
-        """Recalibrate, score what comes out, and send it."""
-        from safetensors.torch import save
-
         failures = len(self.validation.failures)
         model = self.replica.params.model
         changed |= self.validation.recalibrated(model)
@@ -249,8 +243,6 @@ def finish_policy(settings: Mapping[str, Any], last: Choice, validation: Validat
 
 def save_here(replica: Replica, name: str) -> Path:
     """Save the model as this worker has it, under this name in the present folder."""
-    from safetensors.torch import save
-
     replica.settle()
     path = Path(name).absolute()
     write_atomically(path, save(replica.params.state_dict()))

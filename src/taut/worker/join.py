@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from taut.config import other_launcher
+import torch
+from torch import nn
+
+from taut.codecs import parse, spec
+from taut.codecs.parallel import set_threads
+from taut.core.callbacks import do_nothing
 from taut.errors import Misuse
-from taut.worker.connection import connector, launched_run
+from taut.worker.checkpoints.state_tree import check_also
+from taut.worker.connection import CONNECTOR, connector, launched_run
+from taut.worker.launched import AUTO, found_launch, told_in_a_line
+from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.model_checks import check_model
 from taut.worker.model.optimizers import joined
 from taut.worker.script_worker import check_first, note_joined
+from taut.worker.session import WorkerSession
 from taut.worker.torch_worker import TorchWorker
 from taut.worker.validation import Validation
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
     from taut.codecs import Codec, Compressor
 
 
@@ -32,6 +37,7 @@ def join(
     codec: str | Mapping[str, Any] | Codec | Compressor | None = None,
     seed: int = 0,
     also: Mapping[str, Any] | None = None,
+    launcher: str | None = AUTO,
 ) -> TorchWorker:
     """Join the run that this process was started for, or be a run of one.
 
@@ -46,8 +52,11 @@ def join(
     under ``sync`` a worker that joins in mid-run takes it over from the others.
 
     ``codec``: how updates are written down (``"topk:density=0.001"``, ``taut.codecs.TopK(0.001)``), unless the launcher
-    says otherwise (``--codec``). ``seed``: of the order of
-    the samples in a run of one; a cluster's comes from its launcher. All other settings are the launcher's.
+    says otherwise (``--codec``). ``seed``: of the order of the samples in a run of one; a cluster's comes from its
+    launcher. All other settings are the launcher's.
+
+    ``launcher``: what started this process. ``"auto"`` finds out: ``taut run`` and ``taut worker``, or ``torchrun``,
+    ``srun`` and ``mpirun``, whose processes become workers of one run; None: each process is a run of its own.
 
     >>> import torch, taut
     >>> model = torch.nn.Linear(2, 1)
@@ -69,43 +78,22 @@ def join(
         )
     trainer = joined(given)
     trained = check_model(model, trainer)
-    written = None
-    if codec is not None:
-        from taut.codecs import parse, spec
-
-        written = spec(parse(codec))  # misuse is told before anything starts
-    if also:
-        from taut.worker.checkpoints.checkpointer import check_also
-
-        check_also(also)
+    written = None if codec is None else spec(parse(codec))  # misuse is told before anything starts
+    check_also(also or {})
     validation = Validation(validate, better, recalibrate)
-    run = launched_run()
-    check_first(run)
-    link = connector()
-    if link is None:
-        _refuse_other_launcher()
-        worker = TorchWorker(model, trainer, None, seed, validation)
+    launched = found_launch(launcher) if CONNECTOR.get() is None else None
+    with told_in_a_line(launched):
+        if launched is not None:
+            launched.enter()
+        run = launched_run()
+        check_first(run)
+        link, session = connector(), None
+        if link is not None:
+            link.when_joined = launched.joined if launched is not None else do_nothing
+            set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
+            session = WorkerSession(link, FlatParams(model, trained), written, validation)
+        worker = TorchWorker(model, trainer, session, seed, validation, also)
         note_joined(worker, run)
-        return worker
-    import torch
-
-    from taut.codecs.parallel import set_threads
-    from taut.worker.model.flat_params import FlatParams
-    from taut.worker.session import WorkerSession
-
-    set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
-    worker = TorchWorker(
-        model, trainer, WorkerSession(link, FlatParams(model, trained), written, validation), seed, validation, also
-    )
-    note_joined(worker, run)
+    if launched is not None:
+        launched.started()
     return worker
-
-
-def _refuse_other_launcher() -> None:
-    """End a process that torchrun, srun or mpirun started as one of several: each would be a run of one.
-
-    The script's own process has nobody to turn ``Misuse`` into a line and an exit code, so that is done here."""
-    error = other_launcher()
-    if error is not None:
-        sys.stderr.write(f"error: {error}\n")
-        raise SystemExit(error.exit_code) from error

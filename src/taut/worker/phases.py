@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from taut.codecs import Codec, merge
 from taut.codecs import parse as parse_codec
@@ -45,9 +47,6 @@ from taut.worker.model.training_state import load_training, pack_training
 from taut.worker.model.vector_views import FlatParamsCodec
 from taut.worker.time_split import Stopwatch
 
-if TYPE_CHECKING:
-    import torch
-
 DENSE = "dense"  # the codec that vectors need none for
 INDEPENDENT = "independent"  # the strategy under which nobody tells anybody anything
 
@@ -57,6 +56,7 @@ class Phases:
 
     replica: Replica
     exchange: Exchange
+    begun = False  # the replica is there
 
     def __init__(self, settings: Mapping[str, Any], params: FlatParams, codec_of_script: str | None) -> None:
         self.settings, self.params, self._codec_of_script = settings, params, codec_of_script
@@ -86,7 +86,6 @@ class Phases:
         return self.choice_of(self.number)
 
     def choice_of(self, number: int) -> Choice:
-        """Return the strategy of this phase."""
         return on_topology(self.schedule.at(number).choice, self.settings.get("topology", "complete"))
 
     @property
@@ -111,24 +110,22 @@ class Phases:
         return choice.stream(partial(merge, size=self.params.size), **given, **limits)
 
     def _check(self, number: int, payload: bytes) -> object:
-        """Look at an update of phase ``number`` before it is kept (``Replica.check``). Of another phase than the present
-        one it is looked at when it is included."""
-        replica = getattr(self, "replica", None)
-        return replica.check(payload) if replica is not None and number == self.number else None
+        """Look at an update of phase ``number`` (``Replica.check``); if that is to come, when the update is included."""
+        return self.replica.check(payload) if self.begun and number == self.number else None
 
     def begin(self, comm: CommThread, watch: Stopwatch) -> None:
         """Make the replica and the exchange of the present phase."""
         self.comm, self.watch = comm, watch
         comm.complement, comm.aside = self._complemented, self._look_back
         choice = self.choice
+        talks = choice.kind.streams if choice.is_method else choice.kind.complete
+        self.replica = Replica(self.params, self._codec(self.number), talks, watch)
+        self.replica.seed = comm.rank
+        self.begun = True
         if not choice.is_method:
-            self.replica = Replica(self.params, self._codec(self.number), choice.kind.complete, watch)
-            self.replica.seed = comm.rank
             self.exchange = StreamExchange(self.replica, comm, watch)
             return
         method = choice.method()
-        self.replica = Replica(self.params, self._codec(self.number), method.streams, watch)
-        self.replica.seed = comm.rank
         shape = parse_topology(self.settings.get("topology", "complete"))
         driver = gradient_rounds if isinstance(method, Sync) else RoundExchange
         exchange: RoundExchange = driver(method, self.replica, comm, shape, watch)  # type: ignore[arg-type]
@@ -140,8 +137,7 @@ class Phases:
         self.exchange = exchange
 
     def _coder(self) -> FlatParamsCodec:
-        """Return the codec, for a method that exchanges vectors. All must know the same number of workers, whoever is
-        gone."""
+        """Return the codec of a method that exchanges vectors, for the same number of workers everywhere."""
         welcome = self.comm.status.welcome
         workers = 1 if welcome is None else max(1, welcome.workers)
         return FlatParamsCodec(self.replica.codec, self.params, self.watch, self.replica.seed, workers)
@@ -153,8 +149,7 @@ class Phases:
 
     def _complemented(self, state: Snapshot) -> Snapshot:
         """Return the state with how far this worker is; and with its optimizer's, where that will be averaged with the
-        others' before a phase in which all must make the same steps: a newcomer has made none, and has nothing to
-        average."""
+        others' before a phase in which all must make the same steps: a newcomer has made none."""
         later = range(self.number + 1, len(self.schedule.phases))
         averaged = any(_of_gradients(self.choice_of(number)) for number in later)
         training = pack_training(self._optimizer, {}) if averaged and self._optimizer is not None else b""

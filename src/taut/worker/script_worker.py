@@ -42,8 +42,13 @@ def check_first(run: object) -> None:
         )
 
 
+def worker_open() -> bool:
+    """Return whether the script has a worker that is not closed."""
+    joined = _JOINED.get()
+    return joined is not None and not joined[0].closed
+
+
 def note_joined(worker: TorchWorker, run: object) -> None:
-    """Remember the script's worker."""
     _JOINED.set((worker, run))
     if run is not None:
         atexit.register(_at_exit)

@@ -49,8 +49,7 @@ class Stopwatch:
         return time.thread_time()
 
     def reached(self, share: float) -> None:
-        """Note that ``share`` of the step's computing is done. A real clock needs no note; the simulator lets the time
-        pass."""
+        """Note that ``share`` of the step's computing is done. The simulator lets that time pass."""
 
     def begin_step(self) -> None:
         """Note that the exchange is over, and the next step begins."""

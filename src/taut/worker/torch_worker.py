@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,10 +15,9 @@ from taut.errors import Misuse, NonFiniteLoss, PeerLost, Stopping, SupervisorLos
 from taut.worker.data.batches import Batches, BatchPlan, Dealer, OwnLeases, Share
 from taut.worker.data.reading import data_of
 from taut.worker.exchange.distillation import Distillation, distillation_of
-from taut.worker.model.local_step import LastLoss, check_gradient, device_of, take_step
+from taut.worker.model.local_step import LastLoss, check_gradient, needs_closure
 from taut.worker.model.model_checks import ModelGuard, check_model
 from taut.worker.model.optimizer_steps import OptimizerSteps
-from taut.worker.model.optimizers import members_of
 from taut.worker.rejoin import SessionLeases
 from taut.worker.session import WorkerSession
 from taut.worker.time_split import Stopwatch
@@ -58,7 +57,6 @@ class TorchWorker:
         self._session = session  # None: a run of one, without any ceremony
         self._dealer = Dealer(SessionLeases(session) if session else OwnLeases(), session.seed if session else seed)
         self._batches_used = False
-        self._stepping: range | None = None  # the optimizers whose steps ``step`` makes, until they have exchanged
         self._closed = False
         self._keeper: Checkpointer | None = None
         self._passes_refused = 0  # calls of batches() that found the run stopping
@@ -68,7 +66,7 @@ class TorchWorker:
         self._trained = session.params.parameters if session else check_model(model, optimizer)
         self._guard = ModelGuard(model, optimizer, self._trained)
         self._hooks = OptimizerSteps(self, session, self._guard)
-        self._device = device_of(model)
+        self._device = next(model.parameters()).device
         self.watch = session.watch if session else Stopwatch()
         if session:
             session.statistics = self.statistics
@@ -206,7 +204,7 @@ class TorchWorker:
         plan = BatchPlan(
             data.length, data.batch_size, first, until, epochs is not None, data.order, data.drop_last, data.samples
         )
-        share = self._dealer.indices(plan)
+        share = Share(self._dealer, plan)
         return Batches(
             self._deal(share, data.read(share, first)), lambda: self._share(plan.batches(self._dealer.complete))
         )
@@ -293,11 +291,15 @@ class TorchWorker:
             import torch  # else the exchange clips: the gradient of all workers
 
             torch.nn.utils.clip_grad_norm_(self._trained, clip_norm)
-        self._stepping = range(len(members_of(self.optimizer)))
+        self._hooks.begin_step()
         try:
-            take_step(self.optimizer)
+            self.optimizer.step()
+        except TypeError as error:
+            if "closure" not in str(error):
+                raise
+            raise needs_closure(self.optimizer) from None
         finally:
-            self._stepping = None
+            self._hooks.end_step()
         self.optimizer.zero_grad(set_to_none=True)
         self._exchange()
         return value
@@ -314,14 +316,14 @@ class TorchWorker:
         """Call ``loss.backward()``, in a loop of your own, before ``optimizer.step()``: where gradients are exchanged
         (``sync``), they are sent while backward is still at work. Leave them alone until the step."""
         if self._session is not None:
-            self._session.exchange.arm(self._step_samples(), self._rate())
+            self._session.exchange.arm(self.step_samples(), self.step_rate())
         loss.backward()  # type: ignore[no-untyped-call]
 
     def _backward(self, loss: torch.Tensor, clip_norm: float | None) -> bool:
         """Compute the gradients of ``loss``; return whether the optimizer's step is due."""
         weight, due = 1.0, True
         if self._session is not None:
-            weight, due = self._session.exchange.prepare(self._step_samples(), self._rate(), clip_norm)
+            weight, due = self._session.exchange.prepare(self.step_samples(), self.step_rate(), clip_norm)
         if weight == 1.0:
             loss.backward()  # type: ignore[no-untyped-call]
         else:
@@ -340,7 +342,7 @@ class TorchWorker:
 
     def exchange_if_forgotten(self) -> None:
         """Make the exchange that the script does not ask for, after its own ``optimizer.step()``."""
-        if self._hooks.forgotten and self._stepping is None and not self._closed:
+        if self._hooks.forgotten and not self._closed:
             self._exchange(self._given_samples, asked=False)
 
     def _exchange(self, samples: int = 0, asked: bool = True) -> None:
@@ -356,32 +358,21 @@ class TorchWorker:
         if self.stopping and not self._batches_used:
             raise Stopping  # the script's own loop knows nothing of the drain
         self._before_change()
-        self._session.after_step(self._step_samples(), self._rate())
+        self._session.after_step(self.step_samples(), self.step_rate())
         if self._keeper is not None and not self._batches_used:
             self._keeper.after_exchange()
-
-    def before_step(self, members: Collection[int]) -> None:
-        """Exchange the gradients of the optimizers with these numbers, which move next, where the strategy does."""
-        if self._keeper is not None:
-            self._keeper.before_step()
-        if self._stepping is not None and members:
-            members, self._stepping = self._stepping, range(0)  # the first of the optimizers exchanges for all
-        if members and self._session is not None and not self._closed:
-            self._hooks.check_weights()
-            entered = self._session.enter()  # then the gradients are of other weights than those that this worker has now
-            self._session.before_step(0 if entered else self._step_samples(), self._rate(), members)
 
     def _before_change(self) -> None:
         """Complete a checkpoint's copy of the weights: they may change now."""
         if self._keeper is not None:
             self._keeper.before_change()
 
-    def _step_samples(self) -> int:
+    def step_samples(self) -> int:
         """Return the samples of the step that is being made: as dealt, as last given to ``exchange``, or one for all
         alike."""
         return self._dealer.handed() or self._given_samples or 1
 
-    def _rate(self) -> float:
+    def step_rate(self) -> float:
         """Return the first learning rate that is not 0: methods divide by it."""
         rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         return next((rate for rate in rates if rate), 0.0)

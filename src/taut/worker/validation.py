@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import torch
+from torch import nn
 
 from taut.errors import FinishFailed, Misuse
-
-if TYPE_CHECKING:
-    from torch import nn
+from taut.optim import recalibrate
 
 Better = Literal["higher", "lower"]
 
@@ -21,7 +22,6 @@ class Validation:
     function without arguments that gives them. Either may be None. What they raise is kept in ``failures``: it must not
     cost the run its model.
 
-    >>> import torch
     >>> given = Validation(lambda model: float(model(torch.ones(1, 2)).sum()))
     >>> layer = torch.nn.Linear(2, 1); _ = layer.weight.data.fill_(3.0); _ = layer.bias.data.zero_()
     >>> given.score(layer), layer.training, Validation().score(layer)
@@ -49,8 +49,6 @@ class Validation:
         """Return what ``validate`` says, in evaluation mode and without gradients; None without one, or if it raised."""
         if self.validate is None:
             return None
-        import torch
-
         with self._watched(f"validate ({_named(self.validate)})"), _evaluating(model), torch.no_grad():
             value = self.validate(model)
             try:
@@ -63,8 +61,6 @@ class Validation:
         """Compute the batch-norm statistics anew, if that was asked for; return whether they changed."""
         if self.recalibrate is None:
             return False
-        from taut.optim import recalibrate
-
         with self._watched("recalibrate"):
             return recalibrate(model, self.recalibrate() if callable(self.recalibrate) else self.recalibrate) > 0
         return False
@@ -94,7 +90,6 @@ class Validation:
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Put every module in evaluation mode, and afterwards as it was."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -105,7 +100,6 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _named(function: Callable[..., Any]) -> str:
-    """Return a function's name and where it stands."""
     name = getattr(function, "__qualname__", type(function).__name__)
     code = getattr(function, "__code__", None)
     return name if code is None else f"{name}, line {code.co_firstlineno} of {code.co_filename}"

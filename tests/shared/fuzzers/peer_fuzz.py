@@ -116,7 +116,7 @@ def _fuzz_dispatcher(count: int, choose: random.Random, lies: Lies) -> None:
         elif what < 0.3:
             positions = {item.origin: item.hi for item in comm.take()}
             if positions:
-                comm.taken(positions)
+                comm.tell(events.Taken(positions))
             while comm.phase_protocol.mail:
                 comm.phase_protocol.take_mail()
         frames = mutated(samples, choose) if what < 0.6 else _framed(choose)

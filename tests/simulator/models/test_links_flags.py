@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taut.errors import Misuse
-from taut.simulator.flags import parse_duration, parse_links, parse_shared, parse_speed, parse_straggler
+from taut.quantities import parse_duration, parse_rate
+from taut.simulator.flags import parse_links, parse_shared, parse_size, parse_speed, parse_straggler
 from taut.simulator.models.links import Link, Links, Shared
-from taut.simulator.models.units import parse_rate, parse_size
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse
-from taut.simulator.models.network import SAME_HOST_NS, Link, Links, Network, Shared, connection_limit, wire_nbytes
+from taut.simulator.models.links import Link, Links, Shared
+from taut.simulator.models.network import SAME_HOST_NS, Network, connection_limit, wire_nbytes
 from taut.simulator.models.rng import Rng
 
 MS = 1_000_000

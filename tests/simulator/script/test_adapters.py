@@ -7,7 +7,7 @@ from statistics import mean
 
 import pytest
 
-from taut.simulator.models.network import Link, Links
+from taut.simulator.models.links import Link, Links
 from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario

@@ -15,7 +15,7 @@ from taut.collectives.ring import dense_ring_nbytes
 from taut.errors import Misuse, RunFailed
 from taut.simulator.faults import Fail, Fault, Join, Pause
 from taut.simulator.models.costs import CodecCost, Costs
-from taut.simulator.models.network import Link, Links
+from taut.simulator.models.links import Link, Links
 from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario

@@ -10,7 +10,7 @@ from hypothesis import strategies as draw
 
 from taut.collectives import named
 from taut.simulator.models.costs import Costs
-from taut.simulator.models.network import Link, Links, Shared
+from taut.simulator.models.links import Link, Links, Shared
 from taut.simulator.models.speeds import Speeds
 from taut.simulator.scenario import Scenario
 from taut.simulator.timing import allreduce_kernel

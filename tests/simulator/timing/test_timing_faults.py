@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as draw
 
 from taut.errors import Misuse
-from taut.simulator.faults import Fail, Fault, Join, Pause
-from taut.simulator.models.network import Link, Links
+from taut.simulator.faults import Departure, Fail, Fault, Join, Pause
+from taut.simulator.models.links import Link, Links
 from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
@@ -114,3 +114,10 @@ def test_misuse() -> None:
         simulate_timing(Scenario(4, "sync:schedule=gloo", faults=(Join(1, 0.1),)))
     with pytest.raises(Misuse, match="worker 9"):
         simulate_timing(Scenario(4, "sync", faults=(Fail(9, 0.1),)))
+
+
+def test_a_worker_leaves_a_delayed_diloco_while_it_waits() -> None:
+    leaves = Departure(rank=3, at_s=0.06)
+    links = Links(Link(1e8, 1e-4))
+    done = simulate_timing(Scenario(4, "diloco:every=3,delayed=true", steps=30, links=links, faults=(leaves,)))
+    assert done.gone == {3: "left"} and not done.missed and not done.error

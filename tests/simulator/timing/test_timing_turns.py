@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from taut.simulator.faults import Departure, Fail, KillSupervisor
-from taut.simulator.models.network import Link, Links
+from taut.simulator.models.links import Link, Links
 from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario

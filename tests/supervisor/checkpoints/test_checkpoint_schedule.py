@@ -164,6 +164,27 @@ def test_what_nobody_asked_for_is_not_taken() -> None:
     assert not run.begun(worker, CheckpointBegun(1, []))
 
 
+def test_one_that_is_hastened_is_due_at_once_and_once() -> None:
+    run = cluster(1, Interval(1000.0, "seconds"))
+    run.advance(0.0, 0.0)
+    run.hasten()
+    run.advance(2.0, 0.0)
+    assert run.number == 1 and run.parts is not None
+    run.advance(3.0, 0.0)
+    run.begun(run.members.workers[0], CheckpointBegun(1, []))
+    run.done(run.members.workers[0], CheckpointDone(1, 10, "aa"))
+    run.advance(4.0, 0.0)
+    assert [action for action in run.outbox.take() if isinstance(action, SaveCheckpoint)] and run.number == 1
+    run.saved(1, "checkpoint 1", "")
+    run.advance(500.0, 0.0)
+    assert run.number == 1, "the next one keeps its time"
+    without = cluster(1)
+    without.every = None
+    without.hasten()
+    without.advance(2.0, 0.0)
+    assert without.number == 0, "a run without checkpoints has none"
+
+
 def test_steps_and_epochs() -> None:
     run = cluster(1, Interval(200.0, "steps"))
     run.advance(0.0, 0.0)

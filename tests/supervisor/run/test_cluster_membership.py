@@ -93,11 +93,11 @@ def test_without_anybody_who_has_the_state_the_lowest_waiting_one_founds_the_run
     run = Scripted(workers=3)
     run.train(0)
     run.join(1, 2)
-    assert (donors(run, 1), donors(run, 2)) == ([0], [0])
+    assert (donors(run, 1), donors(run, 2)) == ([0], [1]), "before the start, along a chain"
     run.exit(0)
-    assert (donors(run, 1), donors(run, 2)) == ([0, -1], [0])
+    assert (donors(run, 1), donors(run, 2)) == ([0, -1], [1])
     run.say(1, Ready())
-    assert donors(run, 2) == [0, 1]
+    assert donors(run, 2) == [1, 1]
     run.say(2, Ready())
     assert run.cluster.state == "training"
 

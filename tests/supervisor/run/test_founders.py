@@ -101,7 +101,8 @@ def test_in_whatever_order_they_come_all_have_one_state_at_the_start(initials: l
             join(run, len(initials) - len(coming), initials[coming.pop(0)])
         for rank in range(len(initials) - len(coming)):
             told = donor(run, rank)
-            if told is not None and rank not in ready and chance.random() < 0.5:
+            able = told is not None and (told == FOUNDER or told.rank in state)
+            if told is not None and able and rank not in ready and chance.random() < 0.5:
                 state[rank] = initials[rank] if told == FOUNDER else state[told.rank]
                 ready.add(rank)
                 run.say(rank, Ready())

@@ -24,19 +24,21 @@ from torch.nn import functional as F
 
 import taut
 from taut.cli.commands.resume import continued as continued_settings
+from taut.codecs import parse
 from taut.config import WorkerEnvironment, resolve
 from taut.core.checkpoint_names import FOLDER, MANIFEST
 from taut.errors import Expelled, Misuse, StorageFailed, SupervisorLost
+from taut.strategies.registry import parse as parse_strategy
 from taut.supervisor.checkpoints.folder import Found, drop, last_good, numbers, read_manifest, write_manifest
 from taut.supervisor.prepare import Origin
 from taut.supervisor.service import Supervisor
 from taut.supervisor.view import Outcome
-from taut.worker.checkpoints.checkpointer import check_also
-from taut.worker.checkpoints.file import read_part, write_part
-from taut.worker.checkpoints.resume import check_model
-from taut.worker.checkpoints.state_tree import fold, unfold
+from taut.worker.checkpoints.file import part_views, read_part, write_views
+from taut.worker.checkpoints.resume import Resumption, check_model
+from taut.worker.checkpoints.state_tree import check_also, fold, unfold
 from taut.worker.connection import CONNECTOR, SocketConnector
 from taut.worker.model.flat_params import FlatParams
+from taut.worker.model.replica import Replica
 
 X = torch.randn(240, 6, generator=torch.Generator().manual_seed(1))
 Y = X.argmax(1)
@@ -339,7 +341,9 @@ def test_a_worker_checks_the_part_that_it_reads(run_folder: Path) -> None:
 def test_only_so_many_stay(tmp_path: Path) -> None:
     for number in range(1, 7):
         own = tmp_path / str(number)
-        nbytes, digest = write_part(own / "worker-0.safetensors", {"number": number}, {"w": torch.ones(number)})
+        nbytes, digest = write_views(
+            own / "worker-0.safetensors", part_views({"number": number}, {"w": torch.ones(number)})
+        )
         files = {"worker-0.safetensors": {"rank": 0, "nbytes": nbytes, "blake2b": digest}}
         manifest: dict[str, object] = {"run": "r", "number": number, "settings": {}, "launch": {}, "files": files}
         if number != 4:  # it was given up before it was whole
@@ -352,16 +356,33 @@ def test_only_so_many_stay(tmp_path: Path) -> None:
 
 def test_a_full_disk_leaves_the_file_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "worker-0.safetensors"
-    write_part(path, {"steps": 1}, {"w": torch.ones(3)})
+    write_views(path, part_views({"steps": 1}, {"w": torch.ones(3)}))
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageFailed, match="No space left"):
-        write_part(path, {"steps": 2}, {"w": torch.zeros(3)})
+        write_views(path, part_views({"steps": 2}, {"w": torch.zeros(3)}))
     assert read_part(path).document["steps"] == 1
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_part_of_an_earlier_phase_without_shared_weights_is_read(run_folder: Path, tmp_path: Path) -> None:
+    """Worker 1 made its copy before it went to the phase in which worker 0 made its own."""
+    folder = run_folder / FOLDER / str(newest(run_folder)[1])
+    part, files = read_part(folder / "worker-0.safetensors"), {}
+    for rank in (0, 1):
+        tensors = {name: part.tensor(name) for name in part.names if rank == 0 or name not in ("b", "r")}
+        document = {**part.document, "rank": rank, "memory": part.document["memory"] if rank == 0 else {}}
+        _, digest = write_views(tmp_path / f"worker-{rank}.safetensors", part_views(document, tensors))
+        files[f"worker-{rank}.safetensors"] = {"rank": rank, "blake2b": digest}
+    (tmp_path / MANIFEST).write_text(json.dumps({"files": files}))
+    for rank in (0, 1):
+        replica = Replica(FlatParams(Job().parts()[0]), parse("tether"))
+        Resumption(tmp_path, rank, 2, parse_strategy("async")).founded(replica, 2)
+        shared, own = part.tensor("b"), part.tensor("w" if rank == 0 else "b")
+        assert np.array_equal(replica.shared(), shared) and np.array_equal(replica.params.vector, own)
 
 
 def test_another_model_is_refused_by_the_name_of_the_tensor(run_folder: Path) -> None:

@@ -25,7 +25,7 @@ from taut.errors import StorageFailed
 from taut.supervisor.checkpoints.folder import last_good
 from taut.worker.checkpoints import gpu_copy
 from taut.worker.checkpoints.background import BackgroundThread
-from taut.worker.checkpoints.file import read_part, write_part
+from taut.worker.checkpoints.file import part_views, read_part, write_views
 from taut.worker.checkpoints.writer_process import PROGRAM, WriterProcess, WriterProcessLost
 from taut.worker.checkpoints.writer_program import PIECE_NBYTES
 
@@ -49,8 +49,8 @@ def test_the_bits_are_those_of_a_thread(
 ) -> None:
     """In whatever hurry, order after order."""
     tensors = {str(place): torch.randint(0, 256, (size,), dtype=torch.uint8) for place, size in enumerate(sizes)}
-    by_thread = write_part(tmp_path / "thread", {"steps": 1}, tensors)
-    by_scribe = write_part(tmp_path / "new" / "scribe", {"steps": 1}, tensors, scribe, hurry)
+    by_thread = write_views(tmp_path / "thread", part_views({"steps": 1}, tensors))
+    by_scribe = write_views(tmp_path / "new" / "scribe", part_views({"steps": 1}, tensors), scribe, hurry)
     assert by_scribe == by_thread
     assert (tmp_path / "new" / "scribe").read_bytes() == (tmp_path / "thread").read_bytes()
     assert all(torch.equal(read_part(tmp_path / "thread", by_thread[1]).tensor(name), tensors[name]) for name in tensors)
@@ -74,7 +74,7 @@ def test_without_a_scribe_the_worker_writes(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(WriterProcessLost):
             scribe.write(tmp_path / "part", views, DIGEST_NBYTES)
-        write_part(tmp_path / "part", {"steps": 2}, {"w": torch.ones(3)}, scribe)
+        write_views(tmp_path / "part", part_views({"steps": 2}, {"w": torch.ones(3)}), scribe)
         assert read_part(tmp_path / "part").document["steps"] == 2
     scribe.close()
     with mock.patch.object(sys, "executable", ""):

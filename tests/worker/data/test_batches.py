@@ -53,7 +53,7 @@ class Reader:
 
     def __init__(self, leases: Leases, rank: int, ahead: int, passes: tuple[int, int] = (0, 2)) -> None:
         plan = BatchPlan(LENGTH, BATCH, *passes, last=True, order=whole(LENGTH, shuffle=True)[1], drop_last=False)
-        self.share: Share = Dealer(Counter(leases, rank), seed=0).indices(plan)
+        self.share: Share = Share(Dealer(Counter(leases, rank), seed=0), plan)
         self.ahead, self.pipe, self.seen = ahead, deque[list[int]](), list[int]()
 
     def turn(self) -> bool:

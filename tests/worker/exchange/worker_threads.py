@@ -10,6 +10,7 @@ from taut.core.messages import Member, Roster
 from taut.transport.memory import MemoryNetwork
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.data.batches import OwnLeases
+from taut.worker.exchange.base import run_turn
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.time_split import Stopwatch
 
@@ -17,7 +18,7 @@ from taut.worker.time_split import Stopwatch
 class ThreadSeat:
     """A place in such a run; a subclass gives ``exchange`` and ``phases``."""
 
-    seed, stopping, leaving, score = 0, False, False, None
+    seed, stopping, leaving, score, keeper = 0, False, False, None, None
     exchange: Any
     phases: Any
     settings: dict[str, Any] = {}  # noqa: RUF012
@@ -27,8 +28,10 @@ class ThreadSeat:
         self.statistics: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("attach", "before_step", "after_step"):
-            return getattr(self.exchange, name)
+        if name in ("before_step", "after_step"):
+            return lambda *given: run_turn(getattr(self.exchange, name)(*given), self.comm, self.watch)
+        if name == "attach":
+            return self.exchange.attach
         raise AttributeError(name)
 
     def train(self) -> None:

@@ -68,11 +68,11 @@ def test_the_joiner_gets_the_snapshot_whole(seed: int, size: int, loss: float) -
     answers: list[tuple[StateChunk, bytes]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state_transfer, "CHUNK_NBYTES", 8)
+        patch.setattr(state_transfer, "FIRST_NBYTES", 2)
+        fetch.chunk_nbytes = 2
         for _ in range(10_000):
             now += 0.5
-            request = fetch.due(now)
-            if request is not None and chance.random() >= loss:
-                inbox.append(request)
+            inbox += [request for request in fetch.due(now) if chance.random() >= loss]
             for each in inbox:
                 answer = donation.request(1, each)
                 answers += [answer] if answer is not None else []
@@ -81,7 +81,7 @@ def test_the_joiner_gets_the_snapshot_whole(seed: int, size: int, loss: float) -
                 answers += [(chunk, part) for _, chunk, part in donation.grant(data, {0: 5})]
             for chunk, part in answers:
                 if chance.random() >= loss:
-                    fetch.arrived(7, chunk, [part])
+                    fetch.arrived(7, chunk, [part], now)
             answers.clear()
             if fetch.complete:
                 break
@@ -92,6 +92,6 @@ def test_the_joiner_gets_the_snapshot_whole(seed: int, size: int, loss: float) -
 
 def test_a_state_that_is_too_large_is_not_taken() -> None:
     fetch = Fetch(donor=7, limit_nbytes=10)
-    fetch.arrived(7, StateChunk(0, 11, {}), [b"x" * 11])
-    fetch.arrived(8, StateChunk(0, 3, {}), [b"abc"])
+    fetch.arrived(7, StateChunk(0, 11, {}), [b"x" * 11], 0.0)
+    fetch.arrived(8, StateChunk(0, 3, {}), [b"abc"], 0.0)
     assert fetch.total is None

@@ -15,7 +15,7 @@ from taut.cli.output.console import notes, set_up_log
 from taut.cli.output.display import Display
 from taut.cli.run_end import RunEnd, check_joined, report_end, report_failures
 from taut.cli.run_folder import new_supervisor
-from taut.config import Settings, WorkerEnvironment, other_launcher
+from taut.config import Settings, WorkerEnvironment
 from taut.config.hosts import with_hosts
 from taut.engines.local import STARTS
 from taut.engines.script import module_of
@@ -51,9 +51,7 @@ def run(
     SCRIPT calls taut.join(model, optimizer); everything after it goes to it. Worker 0's output is shown; each worker's
     is in worker-K.log in the run's folder. Ctrl-C drains the run and saves the model; a second Ctrl-C stops it.
     """
-    misuse = other_launcher()
-    if misuse is not None:
-        raise misuse
+    refuse_launcher()
     script = script_of(script, module)
     check_start(start)
     shown_logs = wanted_logs(logs, verbose=verbose, quiet=quiet or as_json)
@@ -65,6 +63,18 @@ def run(
     if not display.quiet:
         display.note(settings.describe(), "dim")
     see_through(launch, script, display, as_json=as_json, quiet=quiet, logs=shown_logs)
+
+
+def refuse_launcher() -> None:
+    """Refuse to be one of several processes of another launcher: each would start workers of its own."""
+    from taut.worker.launched import found_launch
+
+    launched = found_launch("auto")
+    if launched is not None:
+        given = f"`taut run` as one of {launched.launch.size} processes of {launched.launch.command}"
+        raise Misuse(
+            given, "SCRIPT itself there", f"type: {launched.launch.command} ... python SCRIPT; or one `taut run`"
+        )
 
 
 def see_through(

@@ -43,7 +43,7 @@ def new(
     as_json: Json = False,
 ) -> None:
     """Make one more token for a run. It is written to a file that only you can read, and shown nowhere."""
-    from taut.simulator.models.units import parse_duration
+    from taut.quantities import parse_duration
     from taut.supervisor.control import IssueToken, order
     from taut.transport.keys import write_token_file
 

@@ -54,11 +54,12 @@ class Report(Message, frozen=True):
 
 
 class StateRequest(Message, frozen=True):
-    """A joiner asks its donor for the bytes ``offset..`` of its state in ``phase``. The first request (offset 0) makes a
-    snapshot, as soon as the donor is in that phase."""
+    """A joiner asks its donor for ``nbytes`` of its state in ``phase``, from ``offset`` on. The first request (offset 0)
+    makes a snapshot, as soon as the donor is in that phase."""
 
     offset: Count
     phase: Count = 0
+    nbytes: Annotated[int, Meta(ge=1, le=1 << 22)] = 1 << 20  # at most
 
 
 class StateChunk(Message, frozen=True):

@@ -42,7 +42,6 @@ class Node:
     """The node that an actor is on. ``missing``: why the script cannot run there, else empty."""
 
     node_id: str
-    ip: str
     host: str
     missing: str = ""
 
@@ -89,7 +88,7 @@ class WorkerActor:
             missing = f"{script} is not there"
         elif digest and fingerprint(script) != digest:
             missing = f"{os.path.abspath(script)} is another script"
-        return Node(context.get_node_id(), ray.util.get_node_ip_address(), socket.gethostname(), missing)
+        return Node(context.get_node_id(), socket.gethostname(), missing)
 
     def begin(self, task: Task, environment: Mapping[str, str]) -> None:
         """Start the worker, unless that is done."""

@@ -8,9 +8,11 @@ its worker joins the run.
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from taut.engines.base import Engine, Exit
 from taut.engines.local import describe_exit
 from taut.engines.ray.actor import News, Node, Task, WorkerActor, fingerprint
-from taut.engines.ray.cluster import Connection, connect, node_resources, reserve, the_ray
+from taut.engines.ray.cluster import Connection, connect, node_addresses, node_resources, reserve, the_ray
 from taut.engines.ray.resources import actor_options, check_room
 from taut.engines.script import module_of
 from taut.errors import Misuse, RunFailed, TautError
@@ -30,9 +32,11 @@ from taut.transport.keys import read_token_file
 if TYPE_CHECKING:
     from taut.config import Settings
 
+log = logging.getLogger(__name__)
 RESTARTS = 20  # of one worker
 LOOK_S = 90.0  # for the actors to start, which imports taut
 WAIT_S, AGAIN_S, CLOSE_S = 0.2, 0.5, 5.0  # for news; before another try; for the actors to end their workers
+LOOPBACK = "127.0.0.1"
 NODE_STEP = 10_000_000  # process ids of the second node begin here: above those of any system
 
 
@@ -111,7 +115,8 @@ class RayEngine(Engine):
         except TautError:
             connection.close()
             raise
-        bind = connection.node_ip if settings.sources.get("bind", "default") == "default" else settings.bind
+        chosen = settings.sources.get("bind", "default") != "default"
+        bind = settings.bind if chosen or connection.local else connection.address
         return replace(settings, bind=bind, threads=settings.threads or max(1, int(cpus)))
 
     # ------------------------------------------------------------------------------------------------ start
@@ -124,6 +129,7 @@ class RayEngine(Engine):
         for place in self.places:
             self._fill(place)
         self._check_nodes()
+        log.info("the Ray actors answer at %.3f", time.time())
         self._thread = threading.Thread(target=self._watch, name="engine", daemon=True)
         self._thread.start()
 
@@ -168,17 +174,32 @@ class RayEngine(Engine):
                 remedy = (
                     "put it there, on a file system that all share, or send it: ray job submit --working-dir . -- ..."
                 )
-                raise Misuse(f"{self.script} on node {node.ip} ({node.missing})", "the same script on every node", remedy)
+                raise Misuse(
+                    f"{self.script} on node {node.host} ({node.missing})", "the same script on every node", remedy
+                )
 
     def _environment(self, node: Node) -> dict[str, str]:
-        """Return the variables for a worker on ``node``: it listens at its own node's address."""
-        known = {name: value for name, value in self.environment.items() if name != "TAUT_ADVERTISE"}
+        """Return the variables for a worker on ``node``: it listens at its own node's address, unless all are on this
+        machine."""
         base = self._numbers.base(node.node_id)
-        return known | {"TAUT_BIND": node.ip} | ({"TAUT_PROCESS_BASE": str(base)} if base else {})
+        told = self.environment | ({"TAUT_PROCESS_BASE": str(base)} if base else {})
+        if self.environment.get("TAUT_BIND", LOOPBACK) == LOOPBACK:
+            return told
+        told.pop("TAUT_ADVERTISE", None)  # that is the supervisor's
+        return told | {"TAUT_BIND": node_addresses().get(node.node_id, node.host)}
 
     # ------------------------------------------------------------------------------------------------ watch
 
     def _watch(self) -> None:
+        try:
+            self._follow()
+        except Exception as error:  # the connection to Ray, or a fault of ours: nobody would tell of the workers any more
+            self._append(self.own_log, f"{type(error).__name__}: {error}\n".encode())
+            for place in self.places:
+                if place.pid or place.index in self._unstarted:
+                    self._events.put(Exit(place.pid, f"lost with Ray, see {self.own_log}", False, place.index, 1))
+
+    def _follow(self) -> None:
         ray = the_ray()
         while not self._closing.is_set():
             calls = {place.call: place for place in self.places if place.call is not None}

@@ -7,7 +7,6 @@ simulate`` and ``taut advise``.
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import platform
 from collections.abc import Callable
@@ -21,8 +20,7 @@ from taut.codecs import parse
 from taut.core.clock import Clock, MonotonicClock
 from taut.core.versions import package_versions
 from taut.errors import Misuse
-from taut.simulator.json_tables import table
-from taut.simulator.models.costs import ORIGIN, CodecCost, Costs, measured
+from taut.simulator.models.costs import CodecCost, Costs, measured
 from taut.worker.codec_costs.measuring import MeasuredCodec, Trial
 from taut.worker.codec_costs.synthetic_updates import Synthetic
 
@@ -79,8 +77,7 @@ def known_costs(path: Path) -> Known:
     """
     if not path.exists():
         return Known(Costs(), DEFAULTS)
-    costs = Costs.read(path)
-    origin = table(json.loads(path.read_text(encoding="utf-8")).get(ORIGIN, {}), f"{path}: {ORIGIN}")
+    costs, origin = Costs.read(path)
     when, cpu = (str(origin.get(key, "")) for key in ("at", "cpu"))
     told = f"measured{f' on {when[:10]}' if when else ''}{f', {cpu}' if cpu else ''} ({path})"
     return Known(replace(costs, codecs={**measured(), **costs.codecs}), told)

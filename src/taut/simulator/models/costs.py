@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from taut.codecs.info import CodecCost, check_costs
 from taut.core.files import write_atomically
 from taut.errors import Misuse, StorageFailed
 from taut.plugins import CODECS
-from taut.simulator.json_tables import fields_of, table
+from taut.simulator.json_tables import read_record, table
 
-__all__ = ["ORIGIN", "CodecCost", "Costs", "measured", "without_origin"]
+__all__ = ["ORIGIN", "CodecCost", "Costs", "measured"]
 ORIGIN = "measured"  # key of a file: where and when; no part of the costs
 
 
@@ -78,24 +78,19 @@ class Costs:
             return cost
         return replace(cost, bits_per_element=bits if codec.exact else cost.bits_per_element * bits / stated)
 
-    def to_record(self) -> dict[str, Any]:
-        """Return the costs as plain JSON."""
-        return asdict(self)
-
     @classmethod
     def from_record(cls, record: object) -> Costs:
-        """Return the costs that ``to_record`` wrote; what is left out has the default, codecs all or none.
+        """Return the costs that ``asdict`` gives, from plain JSON; what is left out has the default, codecs all or none.
 
-        >>> Costs.from_record(Costs(message_s=1e-5).to_record()) == Costs(message_s=1e-5)
+        >>> Costs.from_record(asdict(Costs(message_s=1e-5))) == Costs(message_s=1e-5)
         True
         """
-        return cls(**fields_of(cls, record, "costs", codecs=_codec_costs))
+        return read_record(cls, record, "costs", codecs=_codec_costs)
 
     def write(self, path: str | os.PathLike[str], origin: Mapping[str, Any] | None = None) -> None:
-        """Write the costs as JSON: all of it or, if the disk is full, nothing. ``origin``: where and when they were
-        measured."""
+        """Write the costs as JSON: all of it or, if the disk is full, nothing. ``origin``: where and when."""
         final = Path(path)
-        record = {**({ORIGIN: dict(origin)} if origin else {}), **self.to_record()}
+        record = {**({ORIGIN: dict(origin)} if origin else {}), **asdict(self)}
         try:
             final.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(final, json.dumps(record, indent=2).encode() + b"\n")
@@ -103,30 +98,19 @@ class Costs:
             raise StorageFailed(f"the costs {final} could not be written: {error.strerror}") from error
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Costs:
-        """Read what ``write`` wrote."""
+    def read(cls, path: str | os.PathLike[str]) -> tuple[Costs, Mapping[str, Any]]:
+        """Read what ``write`` wrote: the costs, and their origin."""
         try:
-            record = json.loads(Path(path).read_text(encoding="utf-8"))
-            return cls.from_record(without_origin(record))
-        except OSError as error:
-            raise Misuse(f"costs {path} ({error.strerror})", "a JSON file of costs") from None
-        except ValueError as error:
-            if isinstance(error, Misuse):
-                raise
-            raise Misuse(f"costs {path} ({error})", "a JSON file of costs") from None
+            record = dict(table(json.loads(Path(path).read_text(encoding="utf-8")), "costs"))
+            origin = table(record.pop(ORIGIN, {}), f"{path}: {ORIGIN}")
+            return cls.from_record(record), origin
+        except Misuse:
+            raise
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise Misuse(f"costs {path} ({why})", "a JSON file of costs") from None
 
 
 def _codec_costs(record: object) -> dict[str, CodecCost]:
-    read: dict[str, CodecCost] = {}
-    for name, each in table(record, "costs of codecs").items():
-        found = fields_of(CodecCost, each, f"costs of codec {name!r}")
-        missing = [field.name for field in fields(CodecCost) if field.default is MISSING and field.name not in found]
-        if missing:
-            raise Misuse(f"costs of codec {name!r} without {', '.join(missing)}", "all three of its rates")
-        read[str(name)] = CodecCost(**found)
-    return read
-
-
-def without_origin(record: object) -> object:
-    """Return the record of a file without where and when it was measured."""
-    return {key: value for key, value in record.items() if key != ORIGIN} if isinstance(record, dict) else record
+    given = table(record, "costs of codecs")
+    return {str(name): read_record(CodecCost, each, f"costs of codec {name!r}") for name, each in given.items()}

@@ -13,11 +13,9 @@ from __future__ import annotations
 import math
 
 from taut.core.messages import SUPERVISOR
-from taut.simulator.models.links import Link, Links, Shared
+from taut.simulator.models.links import Link, Links
 from taut.simulator.models.portable_math import exp, log
 from taut.simulator.models.rng import Rng
-
-__all__ = ["Link", "Links", "Network", "Shared", "wire_nbytes"]
 
 SEGMENT_NBYTES = 1448  # of payload in a full packet: 1500 less the headers of IP and TCP with its timestamps
 HEADERS_NBYTES = 66  # those, and Ethernet's: 1514 bytes in all
@@ -28,8 +26,7 @@ UNLIMITED_BITS_PER_S = 10e9  # the rate of which a throttled cable without a lim
 
 
 def wire_nbytes(nbytes: int) -> int:
-    """Return the bytes that ``nbytes`` take on the wire: split into packets, each with its headers (TCP/IP over
-    Ethernet).
+    """Return the bytes that ``nbytes`` take on the wire: packets with their headers (TCP/IP over Ethernet).
 
     >>> wire_nbytes(1448), wire_nbytes(1449), wire_nbytes(0)
     (1514, 1581, 66)
@@ -90,8 +87,7 @@ class _Route:
 
 
 def connection_limit(loss: float, round_trip_s: float) -> float:
-    """Return the bits per second of one TCP connection that loses packets: MSS / RTT * sqrt(3 / (2 loss)) (Mathis et al.,
-    1997).
+    """Return the bits per second of a TCP connection with loss: MSS / RTT * sqrt(3 / (2 loss)) (Mathis et al., 1997).
 
     >>> round(connection_limit(0.001, 0.04) / 1e6, 1)
     11.2
@@ -122,8 +118,7 @@ class Network:
     def arrival(self, sender: int, to: int, nbytes: int, now_ns: int) -> int:
         """Return when the last byte of a message sent now arrives. It reserves the bandwidth: call it once per message,
         in the order of sending. A message of one packet waits only for others of one packet: TCP connections take turns,
-        so that it slips through between the packets of long ones. Messages between the same two never overtake each
-        other."""
+        so that it slips through between the packets of long ones. Messages of one route keep their order."""
         route = self._routes.get((sender, to)) or self._find(sender, to)
         packets = -(-nbytes // SEGMENT_NBYTES) or 1
         nanobits = (nbytes + HEADERS_NBYTES * packets) * 8_000_000_000
@@ -176,7 +171,7 @@ class Network:
         links, per_host = self.links, self.links.per_host
         hosts = sender // per_host, to // per_host
         ends = links.of_host(hosts[0]), links.of_host(hosts[1])
-        cables = [_of(self._out, hosts[0], ends[0]), _of(self._in, hosts[1], ends[1])]
+        cables = [self._out.setdefault(hosts[0], _new(ends[0])), self._in.setdefault(hosts[1], _new(ends[1]))]
         between = links.between(sender, to)
         if between is not None:
             cables.append(_new(between))
@@ -188,12 +183,6 @@ class Network:
                 cables.append(inward)
         limited = tuple(cable for cable in cables if cable is not None)
         return _Route(limited, ends if between is None else (*ends, between), rng)
-
-
-def _of(cables: dict[int, _Cable | None], host: int, link: Link) -> _Cable | None:
-    if host not in cables:
-        cables[host] = _new(link)
-    return cables[host]
 
 
 def _new(link: Link) -> _Cable | None:

@@ -1,6 +1,4 @@
-"""Random numbers that are the same on every machine and in every version of Python: the seed and the names decide
-them.
-"""
+"""Random numbers that are the same on every machine and in every version of Python: seed and names decide."""
 
 from __future__ import annotations
 
@@ -31,7 +29,6 @@ class Rng:
         self._state = self.key
 
     def bits(self) -> int:
-        """Return 64 random bits, as a whole number."""
         state = self._state
         self._state = (state + STRIDE) & MASK
         return splitmix64(state)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from taut.core.callbacks import do_nothing
@@ -39,15 +38,14 @@ class VirtualTransport(Transport):
         self.messages_sent = self.bytes_sent = self.messages_taken = self.bytes_taken = 0
         self._peers: dict[int, VirtualTransport] = {}
         self._waiting: dict[int, deque[tuple[int, list[bytes]]]] = {}  # from workers that were not admitted yet
-        self._under_way: dict[int, int] = {}
+        self._under_way: Counter[int] = Counter()
 
     @property
     def address(self) -> str:
         return self._address
 
     def admit(self, member: Member) -> None:
-        peer = self.switch.transports[member.address]
-        self._peers[member.rank] = peer
+        self._peers[member.rank] = self.switch.transports[member.address]
         self.inbox.extend(self._waiting.pop(member.rank, ()))
 
     def forget(self, rank: int) -> None:
@@ -65,21 +63,18 @@ class VirtualTransport(Transport):
                 self.loop.at(arrival_ns, lambda: self._heard(list(frames)))
             return True
         peer = self._peers.get(to)
-        if peer is None or self._under_way.get(to, 0) >= PEER_QUEUE:
+        if peer is None or self._under_way[to] >= PEER_QUEUE:
             return False
-        self._under_way[to] = self._under_way.get(to, 0) + 1
+        self._under_way[to] += 1
         self.messages_sent += 1
         self.bytes_sent += size
         arrival_ns = self.network.arrival(self.worker, peer.worker, size, begun_ns)
-        sender, taken = self.switch.rank_of(self), list(frames)
+        sender, taken = self.switch.ranks[self.address], list(frames)
         delays_ns = self.switch.faults.delays_ns(self.worker, peer.worker, begun_ns)
-        self.loop.at(arrival_ns, lambda: self._arrived_there(to))
+        self.loop.at(arrival_ns, lambda: self._under_way.subtract([to]))
         for late_ns in delays_ns:
             self.loop.at(arrival_ns + late_ns, lambda: self._delivered(peer, sender, taken))
         return True
-
-    def _arrived_there(self, to: int) -> None:
-        self._under_way[to] -= 1
 
     def _delivered(self, peer: VirtualTransport, sender: int, frames: list[bytes]) -> None:
         if not self.switch.faults.is_cut(self.worker, peer.worker, self.loop.now_ns):
@@ -90,7 +85,6 @@ class VirtualTransport(Transport):
             self.switch.supervisor.heard(self, frames)
 
     def take(self, sender: int, frames: list[bytes]) -> None:
-        """Take in a message that arrived."""
         if self.closed:
             return
         if self.loop.now_ns < self.frozen_until_ns:
@@ -105,8 +99,7 @@ class VirtualTransport(Transport):
         self.arrived()
 
     def receive(self, timeout_s: float | None) -> list[tuple[int, list[bytes]]]:
-        taken = list(self.inbox)
-        self.inbox.clear()
+        taken, self.inbox = list(self.inbox), deque()
         return taken
 
     def wake(self) -> None:
@@ -126,9 +119,6 @@ class Switchboard:
         self.transports: dict[str, VirtualTransport] = {}
         self.ranks: dict[str, int] = {}
 
-    def rank_of(self, transport: VirtualTransport) -> int:
-        return self.ranks[transport.address]
-
 
 class _FiberCondition:
     """Stands in for the condition of a run's status: waiting on it parks the fiber, notifying it rouses the fiber."""
@@ -139,9 +129,7 @@ class _FiberCondition:
     def __enter__(self) -> _FiberCondition:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
 

@@ -1,6 +1,4 @@
-"""How a simulated worker connects to the others, and its stopwatch: where the runtime measures time, virtual time is
-spent.
-"""
+"""How a simulated worker connects to the others, and its stopwatch, which spends virtual time."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ class VirtualWatch(Stopwatch):
         self.transport: VirtualTransport | None = None
         self.session: Any = None
         self.stepped: Callable[[], None] = do_nothing
-        self.slowed: Callable[[], float] = _no_slowdown
+        self.slowed: Callable[[], float] = lambda: 1.0
         self.steps = 0
         self._share = 0.0  # of the present step's computing that is done
         self._worked_ns = 0
@@ -63,12 +61,9 @@ class VirtualWatch(Stopwatch):
 
     def _cost_s(self, kind: str) -> float:
         """Return the time that the work being charged took this worker's thread, by the models."""
-        if self.transport is None:
+        if self.transport is None or self.session is None:
             return 0.0
-        if self.session is None:
-            return 0.0
-        replica: Any = self.session.replica
-        of_vectors = getattr(getattr(self.session.exchange, "local", None), "coder", None) is not None
+        replica, of_vectors = self.session.replica, self.session.exchange.coder is not None
         compresses = replica.talks or of_vectors
         costs, codec = self.costs, self.costs.codec(replica.codec.name if compresses else "dense")
         if kind == "encode":
@@ -121,7 +116,3 @@ class VirtualConnector(Connector):
 
     def joined(self, session: Any) -> None:
         self.session = self.watch.session = session
-
-
-def _no_slowdown() -> float:
-    return 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from taut.simulator import faults as f
@@ -52,8 +53,8 @@ class FaultInjection:
         return act
 
     def stepped(self, worker: int, steps: int) -> None:
-        """Plan the faults that are due now that ``worker`` has made ``steps`` steps. Its fiber calls this, so they happen
-        after it parks."""
+        """Plan the faults that are due after ``steps`` steps of ``worker``, for when its fiber, which calls this,
+        parks."""
         if not self._at_step:
             return
         due = [each for each in self._at_step if each[0] in (None, worker) and steps >= each[1]]
@@ -86,26 +87,18 @@ class FaultInjection:
 
     def _plan_extent(self, fault: f.Fault) -> None:
         match fault:
-            case f.Slow(rank, times, from_s, until_s):
-                slow = self._counted(fault, lambda: self._slow(rank, times))
-                self._between(from_s, until_s, slow, lambda: self._slow(rank, 1.0 / times))
-            case f.Throttle(one, other, share, from_s, until_s):
-                network = self.run.network
-                self._between(
-                    from_s,
-                    until_s,
-                    self._counted(fault, lambda: network.throttle(one, other, share)),
-                    lambda: network.throttle(one, other, None),
-                )
+            case f.Slow(rank, times):
+                self._between(fault, lambda: self._slow(rank, times), lambda: self._slow(rank, 1.0 / times))
+            case f.Throttle(one, other, share):
+                throttle = partial(self.run.network.throttle, one, other)
+                self._between(fault, lambda: throttle(share), lambda: throttle(None))
             case _:
                 pass  # looked up for each message
 
-    def _between(self, from_s: float, until_s: float | None, begin: Callable[[], None], end: Callable[[], None]) -> None:
-        self.loop.at(round(from_s * NS), begin)
-        if until_s is not None:
-            self.loop.at(round(until_s * NS), end)
-
-    # --------------------------------------------------------------------------------------------------------- actions
+    def _between(self, fault: f.Slow | f.Throttle, begin: Callable[[], None], end: Callable[[], None]) -> None:
+        self.loop.at(round(fault.from_s * NS), self._counted(fault, begin))
+        if fault.until_s is not None:
+            self.loop.at(round(fault.until_s * NS), end)
 
     def kill(self, worker: int) -> None:
         self._note(worker, "fail")
@@ -117,8 +110,7 @@ class FaultInjection:
             self._report_exit(connector)
 
     def _report_exit(self, connector: VirtualConnector) -> None:
-        """Tell the supervisor that a worker which never joined will not come, as its launcher would; a worker that joined
-        must be missed."""
+        """Tell the supervisor, as a launcher would, that a worker will not come; one that joined must be missed."""
         if connector.address in self.run.switch.ranks or self.run.supervisor.outcome is not None:
             return
         if self.run.supervisor.away:

@@ -46,8 +46,7 @@ class EventLoop:
         return self.now_ns / NS
 
     def at(self, time_ns: int, action: Callable[[], None]) -> None:
-        """Schedule an action for that time (or now, if it is past). Events of one moment happen in the order of
-        scheduling."""
+        """Schedule an action for that time (or now, if it is past). Events of one moment keep their order."""
         self._count += 1
         heapq.heappush(self._heap, (max(time_ns, self.now_ns), self._count, action))
 
@@ -133,7 +132,6 @@ class Fiber:
                 interrupted = error
 
     def kill(self) -> None:
-        """End the fiber where it stands."""
         self.killed = True
         if self._began:
             self.resume()
@@ -204,11 +202,7 @@ def _held_lock() -> threading.Lock:
 def _randomness() -> tuple[Any, ...]:
     """Return the state of the generators that scripts share: Python's, NumPy's and torch's, if they are loaded."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    return (
-        random.getstate(),
-        None if numpy is None else numpy.random.get_state(),
-        None if torch is None else torch.get_rng_state(),
-    )
+    return random.getstate(), numpy and numpy.random.get_state(), torch and torch.get_rng_state()
 
 
 def _set_randomness(state: tuple[Any, ...]) -> None:

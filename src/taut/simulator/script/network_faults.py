@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
-from taut.core.messages import SUPERVISOR
 from taut.simulator.faults import Fault, Loss, Partition, Reorder, Repeat, concerns
 from taut.simulator.models.rng import Rng
 
@@ -22,10 +22,10 @@ class NetworkFaults:
     """
 
     def __init__(self, faults: Iterable[Fault], rng: Rng) -> None:
-        found = [fault for fault in faults if isinstance(fault, Partition | Loss | Repeat | Reorder)]
         self._spans = [
-            (round(fault.from_s * NS), None if fault.until_s is None else round(fault.until_s * NS), fault)
-            for fault in found
+            (round(fault.from_s * NS), math.inf if fault.until_s is None else round(fault.until_s * NS), fault)
+            for fault in faults
+            if isinstance(fault, Partition | Loss | Repeat | Reorder)
         ]
         self._key = rng.key
         self._rngs: dict[tuple[int, int], Rng] = {}
@@ -39,11 +39,11 @@ class NetworkFaults:
         late_ns, again_ns = 0, -1
         for fault in self._now(now_ns):
             match fault:
-                case Loss(p=p) if fault.concerns(sender, to) and self._draw(sender, to) < p:
+                case Loss(p=p) if concerns(fault, sender, to) and self._draw(sender, to) < p:
                     return ()
-                case Repeat(p=p, by_s=by_s) if _between(fault, sender, to) and self._draw(sender, to) < p:
+                case Repeat(p=p, by_s=by_s) if concerns(fault, sender, to) and self._draw(sender, to) < p:
                     again_ns = 1 + int(by_s * NS * self._draw(sender, to))
-                case Reorder(p=p, by_s=by_s) if _between(fault, sender, to) and self._draw(sender, to) < p:
+                case Reorder(p=p, by_s=by_s) if concerns(fault, sender, to) and self._draw(sender, to) < p:
                     late_ns = 1 + int(by_s * NS * self._draw(sender, to))
                 case _:
                     pass
@@ -54,25 +54,14 @@ class NetworkFaults:
         return any(
             fault.parts(sender, to)
             if isinstance(fault, Partition)
-            else isinstance(fault, Loss) and fault.p >= 1.0 and fault.concerns(sender, to)
+            else isinstance(fault, Loss) and fault.p >= 1.0 and concerns(fault, sender, to)
             for fault in self._now(now_ns)
         )
 
     def _now(self, now_ns: int) -> list[Partition | Loss | Repeat | Reorder]:
-        return [
-            fault
-            for from_ns, until_ns, fault in self._spans
-            if from_ns <= now_ns and (until_ns is None or now_ns < until_ns)
-        ]
+        return [fault for from_ns, until_ns, fault in self._spans if from_ns <= now_ns < until_ns]
 
     def _draw(self, sender: int, to: int) -> float:
-        rng = self._rngs.get((sender, to))
-        if rng is None:
-            rng = self._rngs[sender, to] = Rng(self._key, "fate", sender, to)
-        return rng.random()
-
-
-def _between(fault: Repeat | Reorder, sender: int, to: int) -> bool:
-    if SUPERVISOR in (sender, to):
-        return False
-    return concerns(fault.one, fault.other, sender, to) or concerns(fault.one, fault.other, to, sender)
+        if (sender, to) not in self._rngs:
+            self._rngs[sender, to] = Rng(self._key, "fate", sender, to)
+        return self._rngs[sender, to].random()

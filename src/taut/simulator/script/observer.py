@@ -31,7 +31,6 @@ class Observer:
         self._started_s: float | None = None  # kept, since a restarted supervisor has another value
 
     def stepped(self, connector: VirtualConnector) -> None:
-        """Record a worker's step."""
         session = connector.session
         self._connectors[connector.transport.worker] = connector
         self.steps += 1

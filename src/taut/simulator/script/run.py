@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from taut.core.messages import Statistics
 from taut.errors import Misuse, RunFailed
 from taut.simulator.models.network import Network
 from taut.simulator.models.rng import Rng
@@ -88,30 +87,19 @@ class ScriptRun:
     def _plan(self) -> RunPlan:
         given = self.scenario
         chosen = combine(given.strategy, given.topology or None, given.codec or None, given.finish or None, given.workers)
+        common = {"strategy": given.strategy, "workers": given.workers, "seed": given.seed}
+        parts = ("topology", "codec", "finish")
         settings = {
-            "strategy": given.strategy,
-            "topology": chosen.topology,
-            "codec": chosen.codec,
-            "finish": chosen.finish,
-            "workers": given.workers,
-            "seed": given.seed,
-            "explicit": [name for name in ("topology", "codec", "finish") if getattr(given, name)],
+            **common,
+            **{name: getattr(chosen, name) for name in parts},
+            "explicit": [name for name in parts if getattr(given, name)],
         }
-        return RunPlan.of(
-            chosen,
-            run="simulated",
-            seed=given.seed,
-            workers=given.workers,
-            settings=json.dumps(settings),
-            host=socket.gethostname(),
-            strategy=given.strategy,
-        )
+        host = socket.gethostname()
+        return RunPlan.of(chosen, run="simulated", settings=json.dumps(settings), host=host, **common)
 
     def _noted(self, kind: str, text: str) -> None:
         if self.trace is not None:
             self.trace.instant(-1, kind, self.loop.now_ns, text=text)
-
-    # ------------------------------------------------------------------------------------------ workers
 
     def start_worker(self) -> None:
         """Start one more worker; it joins by itself."""
@@ -154,8 +142,6 @@ class ScriptRun:
         for file in self._outputs:
             file.close()
 
-    # --------------------------------------------------------------------------------------------- run
-
     def go(self) -> None:
         with _arguments(self.scenario):
             self.loop.run(self._over)
@@ -176,7 +162,6 @@ class ScriptRun:
         return all(connector.fiber.done for connector in self.connectors)
 
     def raise_failure(self) -> None:
-        """Raise the exception of a script, if one failed."""
         for connector in self.connectors:
             if connector.fiber.failure is not None:
                 raise connector.fiber.failure
@@ -184,34 +169,23 @@ class ScriptRun:
     def result(self, real_s: float) -> Simulated:
         outcome = self.supervisor.outcome
         assert outcome is not None
-        workers: dict[int, Statistics] = {rank: row.statistics for rank, row in outcome.workers.items()}
+        workers = {rank: row.statistics for rank, row in outcome.workers.items()}
         gone = {rank: row.reason for rank, row in outcome.workers.items() if row.state == "gone"}
         error = outcome.error
         if outcome.failures and outcome.exit_code and not error:
             error = "; ".join(grouped(outcome.failures))
+        observed = self.observer.history(), self.observer.scores(), self.observer.distances()
+        reached = outcome.consensus, outcome.identical, outcome.validation
+        counted = {"events": self.loop.events, "real_s": real_s}
+        phase, missed = self.supervisor.cluster.ledger.phase, self.injection.missed()
         return Simulated(
-            self.scenario,
-            outcome.wall_s,
-            workers,
-            gone,
-            self.observer.history(),
-            self.observer.scores(),
-            self.observer.distances(),
-            outcome.consensus,
-            outcome.identical,
-            outcome.validation,
-            {"events": self.loop.events, "real_s": real_s},
-            error,
-            outcome,
-            self.supervisor.cluster.ledger.phase,
-            self.injection.missed(),
+            self.scenario, outcome.wall_s, workers, gone, *observed, *reached, counted, error, outcome, phase, missed
         )
 
 
 @contextmanager
 def _arguments(scenario: Scenario) -> Iterator[None]:
-    """Set the script's own command line. Each script is the main module in turn; afterwards the main module is
-    restored."""
+    """Set the script's own command line, and restore the main module afterwards: each script is it in turn."""
     before, given, main = sys.argv, list(scenario.args), sys.modules["__main__"]
     if scenario.epochs is not None:
         given += ["--epochs", str(scenario.epochs)]

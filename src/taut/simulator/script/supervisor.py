@@ -47,7 +47,6 @@ class VirtualSupervisor:
         self._tick()
 
     def heard(self, transport: VirtualTransport, frames: list[bytes]) -> None:
-        """Handle a worker's message."""
         if self.away:
             queue = [] if self._waiting is None else self._waiting.setdefault(transport, [])
             if len(queue) < SUPERVISOR_QUEUE:
@@ -78,8 +77,7 @@ class VirtualSupervisor:
                 self.heard(transport, frames)
 
     def disconnected(self, transport: VirtualTransport) -> None:
-        """Report that a worker's process, and its connection, ended: after the messages it had sent before, and not if
-        the network is cut."""
+        """Report that a worker's connection ended: after the messages it had sent, and not if the network is cut."""
         now_ns, connection = self.loop.now_ns, transport.address.encode()
 
         def closed() -> None:
@@ -101,10 +99,6 @@ class VirtualSupervisor:
     def drain(self, reason: str) -> None:
         if not self.away:
             self._do(self.cluster.drain(reason, self.loop.now()))
-
-    def stop(self, reason: str) -> None:
-        """Fail the run, since no more can happen."""
-        self._do(self.cluster.stop(reason, self.loop.now()))
 
     def _tick(self, life: int = 0) -> None:
         if self.outcome is not None or life != self._life:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse
@@ -21,7 +21,7 @@ DONE_NBYTES = 64  # what a worker and the supervisor say to each other at the en
 class TimingFaults:
     """Plans the scenario's faults, and makes them happen to the workers of ``world``."""
 
-    def __init__(self, world: TimingWorld) -> None:
+    def __init__(self, world: TimingWorld[Any]) -> None:
         self._world = world
         self._next_rank = world.scenario.workers
         self._happened: set[int] = set()  # ids of faults

@@ -28,9 +28,9 @@ from taut.strategies.allreduce.round_agreement import Contribution, RoundMachine
 from taut.strategies.api import MemberPlace, Method, Tell
 
 if TYPE_CHECKING:
+    from taut.simulator.timing.method_worker import MethodWorker
     from taut.simulator.timing.methods import MethodTiming
     from taut.simulator.timing.stand_ins import Sizes
-    from taut.simulator.timing.worker import TimedWorker
     from taut.strategies.api import Vector
 
 TOGETHER = -2  # whom contributions go to: no worker has this rank
@@ -95,10 +95,8 @@ class Together:
 
     def __init__(self, world: MethodTiming, sizes: Sizes, method: Method) -> None:
         self.world = world
-        backend = getattr(method, "backend", None)
-        self.schedule = named("ring" if backend else getattr(method, "schedule", "ring"))
-        self.parameters = sizes.parameters
-        self.fragments = getattr(method, "fragments", 1)
+        self.schedule = named("ring" if method.backend else method.schedule)
+        self.parameters, self.fragments = sizes.parameters, method.fragments
         self._given: dict[int, dict[int, tuple[int, bytes]]] = {}  # by lane and rank: when, and what
         self._completed: dict[int, int] = {}
         self._tables: dict[tuple[tuple[int, ...], int], ScheduleTable] = {}
@@ -108,18 +106,18 @@ class Together:
     def take_over(self, state: Any) -> None:
         """Put ``Gathered`` machines where the method has made groups. Shares that are compressed, or of a robust mean,
         go from everybody to everybody, and are simulated as the messages that they are."""
-        lanes = getattr(state, "lanes", ())
-        self._lanes = max(1, len(lanes))
-        for number, lane in enumerate(lanes):
-            if isinstance(lane.machine, Group) and not isinstance(lane.machine, CompressedGroup):
-                self._length = lane.machine.length
-                lane.machine = Gathered(lane.machine.length, number, self._completed.get(number, 0))
-        group = getattr(state, "group", None)
-        if isinstance(group, Group) and not isinstance(group, RobustGroup):
-            self._length = state.group.length
-            state.group = Gathered(state.group.length, state.group.lane, self._completed.get(state.group.lane, 0))
+        self._lanes = 0
+        self.world.method.map_groups(state, self._gathered)
+        self._lanes = max(1, self._lanes)
 
-    def begun(self, worker: TimedWorker, note: Note, payload: bytes | memoryview, now_ns: int) -> None:
+    def _gathered(self, machine: RoundMachine) -> RoundMachine:
+        self._lanes += 1
+        if not isinstance(machine, Group) or isinstance(machine, CompressedGroup | RobustGroup):
+            return machine
+        self._length = machine.length
+        return Gathered(machine.length, machine.lane, self._completed.get(machine.lane, 0))
+
+    def begun(self, worker: MethodWorker, note: Note, payload: bytes | memoryview, now_ns: int) -> None:
         """Take a worker's part in the round of a bucket."""
         given = self._given.setdefault(note.part, {})
         given[worker.rank] = (now_ns, bytes(payload))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from taut.simulator.result import HistoryPoint
 from taut.simulator.timing.worker import Setting, TimedWorker
@@ -24,9 +25,7 @@ class TimingHistory:
         self._point_every = max(1, setting.steps // max(2, min(64, MOST_POINTS // count)))
         self._told_at = -1
 
-    def stepped(
-        self, worker: TimedWorker, now_ns: int, members: int, figures: Callable[[TimedWorker], dict[str, float]]
-    ) -> None:
+    def stepped(self, worker: TimedWorker, now_ns: int, members: int, figures: Callable[[Any], dict[str, float]]) -> None:
         """Count a step of this worker, of ``members`` that are in the run."""
         self.steps_made += 1
         if self.steps_made in self._quarters:

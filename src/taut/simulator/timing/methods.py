@@ -3,117 +3,31 @@ Method and turns are those of a real run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heappush
 from typing import Any
 
-from taut.core.messages import TIME_PARTS
 from taut.errors import MalformedMessage, Misuse
-from taut.simulator.timing.accounts import ENCODE, MERGE, WAIT
+from taut.simulator.timing.accounts import WAIT, Account
 from taut.simulator.timing.grouped_allreduce import TOGETHER, Together
+from taut.simulator.timing.method_worker import RATE, MethodWorker
 from taut.simulator.timing.noise import Noise
 from taut.simulator.timing.stand_ins import in_stand_in_units, sizes_for
 from taut.simulator.timing.streams import encode_ns
-from taut.simulator.timing.worker import SECOND_NS, Setting, TimedWorker
+from taut.simulator.timing.worker import SECOND_NS, Setting
 from taut.simulator.timing.world import TimingWorld
 from taut.strategies.allreduce.round_agreement import NEW
 from taut.strategies.allreduce.sync import Sync
-from taut.strategies.api import Finished, Heard, MemberPlace, MethodAction, MethodEvent, Placed, Proceed, Tell
+from taut.strategies.api import Finished, Heard, MemberPlace, MethodAction, Proceed, Tell
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.exchange.round_driver import FORWARD_SHARE, GradientDriver, RoundDriver
-from taut.worker.exchange.turns import Turn
+from taut.worker.exchange.turns import Turn, Wait
 
-RATE = 0.1  # the learning rate that methods are told
 STATE_COPIES = 3  # of the parameters, in what a newcomer is given: the weights, and Adam's two averages
-CHARGED = {kind: number for number, kind in enumerate(TIME_PARTS)}
 Mail = tuple[int, Any, bytes, int]  # the sender, the note, the payload, and what hearing it costs
 
 
-class TimingRounds:
-    """One worker's ``RoundIO`` in virtual time."""
-
-    __slots__ = ("_worker", "_world")
-
-    def __init__(self, world: MethodTiming, worker: TimedWorker) -> None:
-        self._world, self._worker = world, worker
-
-    @property
-    def method_state(self) -> Any:
-        return self._worker.state
-
-    @property
-    def version(self) -> int:
-        return self._worker.version
-
-    @property
-    def over(self) -> bool:
-        return self._world.draining
-
-    @property
-    def leaving(self) -> bool:
-        return self._worker.leaving
-
-    def now(self) -> float:
-        return max(self._world.now_ns, self._worker.busy_ns) * 1e-9
-
-    def fetch(self, samples: int) -> None:
-        world, worker = self._world, self._worker
-        worker.account.sent += 1
-        if not samples:
-            return
-        if world.copies:
-            lanes = worker.state.lanes
-            worker.busy_ns += world.copy_ns * sum(not lane.launched for lane in lanes) // len(lanes)
-            worker.account.charge(MERGE, worker.busy_ns)
-        if world.encode_ns:
-            worker.busy_ns += world.encode_ns
-            worker.account.charge(ENCODE, worker.busy_ns)
-
-    def put_back(self) -> None:
-        pass
-
-    def charge(self, kind: str) -> None:
-        self._worker.account.charge(CHARGED[kind], self._worker.busy_ns)
-
-    def catch_up(self) -> None:
-        world, worker = self._world, self._worker
-        if worker.version != world.version:
-            worker.version = world.version
-            self.tell(Placed(world.place(worker.rank)))
-        if worker.held or (worker.wait is None and worker.inbox):  # what comes in a wait is heard in its time
-            held, worker.held = [*worker.held, *worker.inbox], []
-            worker.inbox.clear()
-            for mail in held:
-                world.hear(worker, mail)
-        if world.hands_over:
-            world.hand_over(worker)
-
-    idle = catch_up
-
-    def tell(self, event: MethodEvent) -> None:
-        world, worker = self._world, self._worker
-        world.do(worker, world.method.on(worker.state, event, worker.busy_ns * 1e-9))
-
-    def own_turn(self, samples: int) -> Turn:
-        return self._worker.driver.turn(samples, RATE)  # type: ignore[no-any-return]
-
-    def owing(self) -> bool:
-        return self._world.method.owing(self._worker.state)
-
-    def hand_off(self) -> Turn:
-        if self._world.sizes.coded_kind and self._world.keeps_residual:
-            self._world.send_residual(self._worker)
-        yield None
-
-    def pass_on(self) -> Turn:
-        """Let the time pass until the last message that this worker sent has arrived."""
-        world, worker = self._world, self._worker
-        mail = (entry for entry in world.heap if entry[2] is world.mail_handler and entry[4][0] == worker.rank)
-        worker.busy_ns = max(worker.busy_ns, *(entry[0] for entry in mail), 0)
-        worker.account.charge(WAIT, worker.busy_ns)
-        yield None
-
-
-class MethodTiming(TimingWorld):
+class MethodTiming(TimingWorld[MethodWorker]):
     """A world in which every worker runs the method. ``together``: its all-reduces are executed for all workers at
     once."""
 
@@ -125,7 +39,7 @@ class MethodTiming(TimingWorld):
         self.sizes = sizes_for(method, scenario.workers, scenario.parameters, setting.chosen.codec, cost, together)
         self.method = in_stand_in_units(method, self.sizes)
         self.shape = parse_topology(setting.chosen.topology)
-        self.concurrent, self.lockstep = method.concurrent, method.lockstep
+        self.concurrent, self.drifts = method.concurrent, method.drifts
         self.copies = method.vector == "gradients"
         self.hands_over = method.hands_over
         self.elects = method.majority and method.takes_newcomers
@@ -145,6 +59,9 @@ class MethodTiming(TimingWorld):
                 raise Misuse(f"noise under strategy {scenario.strategy!r}", "one that mixes weights", "such as dpsgd")
             self.noise = Noise(scenario.seed, setting.steps * scenario.workers)
 
+    def make_worker(self, rank: int, goal: int, account: Account) -> MethodWorker:
+        return MethodWorker(self, rank, goal, account)
+
     def start(self) -> None:
         for worker in self.workers.values():
             worker.local = self.sizes.stand_in()
@@ -154,60 +71,65 @@ class MethodTiming(TimingWorld):
         """Return where a worker stands among the members."""
         return MemberPlace(rank, self.members, self.shape, self.version)
 
-    def _equip(self, worker: TimedWorker) -> None:
+    def _equip(self, worker: MethodWorker) -> None:
         worker.version = self.version
-        worker.state = self.method.start(self.place(worker.rank), worker.local)
-        io = TimingRounds(self, worker)
-        worker.driver = GradientDriver(self.method, io) if self.copies else RoundDriver(self.method, io)
+        worker.method_state = self.method.start(self.place(worker.rank), worker.local)
+        worker.driver = GradientDriver(self.method, worker) if self.copies else RoundDriver(self.method, worker)
         if self.together is not None:
-            self.together.take_over(worker.state)
+            self.together.take_over(worker.method_state)
         elif self.sizes.segment:
-            _cut(worker.state, self.sizes.segment)
+            self.method.map_groups(worker.method_state, self._cut)
+
+    def _cut(self, machine: Any) -> Any:
+        """Cut an all-reduce into as many pieces as the model's would be."""
+        machine.segment_elements = self.sizes.segment
+        return machine
 
     # --------------------------------------------------------------------------------------------- one step
 
-    def begin_step(self, worker: TimedWorker, now_ns: int) -> int:
+    def begin_step(self, worker: MethodWorker, now_ns: int) -> int:
         ends_ns = super().begin_step(worker, now_ns)
-        lanes = len(worker.state.lanes) if self.copies else 0
-        if lanes > 1 and worker.driver.completes:
+        lanes = len(worker.method_state.lanes) if self.copies else 0
+        if lanes > 1 and isinstance(worker.driver, GradientDriver) and worker.driver.completes:
             backward_ns = round((ends_ns - now_ns) * (1 - FORWARD_SHARE))
             for lane in range(lanes - 1):  # the last is complete when backward is over
                 launch_ns = ends_ns - backward_ns * (lanes - 1 - lane) // lanes
                 self.at(launch_ns, self._launch, worker, (worker.steps, lane))
         return ends_ns
 
-    def _launch(self, now_ns: int, worker: TimedWorker, item: tuple[int, int]) -> None:
+    def _launch(self, now_ns: int, worker: MethodWorker, item: tuple[int, int]) -> None:
         """Send a bucket whose gradients are complete."""
         steps, lane = item
         if not worker.training or worker.steps != steps or not isinstance(self.method, Sync):
             return  # it had stood still, and is through
-        if not worker.state.lanes[lane].launched:
+        if not worker.method_state.lanes[lane].launched:
             worker.busy_ns = max(now_ns, worker.busy_ns)
             samples = worker.driver.gathered + self.scenario.batch
-            actions = self.method.launch(worker.state, lane, samples, RATE)
-            worker.debt_ns += self.copy_ns // len(worker.state.lanes)
+            actions = self.method.launch(worker.method_state, lane, samples, RATE)
+            worker.debt_ns += self.copy_ns // len(worker.method_state.lanes)
             self.do(worker, actions)
 
-    def enter(self, worker: TimedWorker) -> Turn:
-        if worker.local.since == NEW:
+    def enter(self, worker: MethodWorker) -> Turn:
+        if worker.local.since == NEW and isinstance(worker.driver, GradientDriver):
             yield from worker.driver.await_state()
         yield None  # of a newcomer: until the state is here
         worker.account.charge(WAIT, worker.busy_ns)
 
-    def exchange(self, worker: TimedWorker) -> Turn:
+    def exchange(self, worker: MethodWorker) -> Iterable[Wait | None]:
         driver, samples = worker.driver, self.scenario.batch
-        if self.copies:
-            if not driver.gather(samples):
-                return
-            samples = driver.gathered
+        if isinstance(driver, GradientDriver):
+            return self._gradient_turns(driver) if driver.gather(samples) else ()
         if self.noise is not None:
             self.noise.stepped(worker, self.workers)
-        yield from driver.turn(samples, RATE)
+        return driver.turn(samples, RATE)
+
+    def _gradient_turns(self, driver: GradientDriver) -> Turn:
+        yield from driver.turn(driver.gathered, RATE)
         yield from driver.make_up()
 
     # ------------------------------------------------------------------------------------ messages and members
 
-    def _mail(self, now_ns: int, worker: TimedWorker, mail: Mail) -> None:
+    def _mail(self, now_ns: int, worker: MethodWorker, mail: Mail) -> None:
         """Hand a message to a worker: it waits while the worker trains, unless the method is told at once."""
         if worker.training and not self.concurrent:
             worker.held.append(mail)
@@ -217,23 +139,24 @@ class MethodTiming(TimingWorld):
                 worker.waking = True
                 self.at(worker.busy_ns, self._wake, worker)
         else:
-            self._heard(now_ns, worker, self.hear(worker, mail))
+            answered = self.hear(worker, mail)
+            if worker.wait is not None:
+                self._heard(now_ns, worker, worker.wait, answered)
 
-    def _heard(self, now_ns: int, worker: TimedWorker, answered: bool) -> None:
+    def _heard(self, now_ns: int, worker: MethodWorker, wait: Wait, answered: bool) -> None:
         """Look whether the worker may go on, after messages. What the method did not answer ends no wait, unless it ends
         a round."""
-        wait = worker.wait
-        if wait is None:
-            return
+        driver = worker.driver
         if self.hands_over:
             self.hand_over(worker)
-        method, driver = self.method, worker.driver
-        asked = answered or self.hands_over or driver.proceed  # the last: it waits outside of a turn
-        asked = asked or (method.drifts and method.rounds_over(worker.state) != driver.rounds)
-        if wait.pauses or (asked and wait.until()):
+        elif not (answered or driver.proceed or wait.pauses) and (  # with `proceed`, it waits outside of a turn
+            not self.drifts or self.method.rounds_over(worker.method_state) == driver.rounds
+        ):
+            return
+        if wait.pauses or wait.until():
             self.resume(now_ns, worker)
 
-    def _wake(self, now_ns: int, worker: TimedWorker, _: None) -> None:
+    def _wake(self, now_ns: int, worker: MethodWorker, _: None) -> None:
         """Hand on what waits until the worker's thread is free."""
         worker.waking = False
         inbox, answered = worker.inbox, False
@@ -246,36 +169,38 @@ class MethodTiming(TimingWorld):
         if inbox:
             worker.waking = True
             self.at(worker.busy_ns, self._wake, worker)
-        self._heard(now_ns, worker, answered)
+        if worker.wait is not None:
+            self._heard(now_ns, worker, worker.wait, answered)
 
-    def hear(self, worker: TimedWorker, mail: Mail) -> bool:
+    def hear(self, worker: MethodWorker, mail: Mail) -> bool:
         """Tell the method of a message; return whether it answered."""
         sender, note, payload, cost_ns = mail
         if sender in self.dead:
             return False
-        worker.busy_ns = max(worker.busy_ns, self.now_ns) + cost_ns
+        busy_ns, now_ns = worker.busy_ns, self.now_ns
+        worker.busy_ns = busy_ns = (busy_ns if busy_ns > now_ns else now_ns) + cost_ns
         if worker.training:
             worker.debt_ns += cost_ns
         worker.account.included += 1
         try:
-            actions = self.method.on(worker.state, Heard(sender, note, payload), worker.busy_ns * 1e-9)
+            actions = self.method.on(worker.method_state, Heard(sender, note, payload), busy_ns * 1e-9)
         except MalformedMessage:
             return False
         if actions:
             self.do(worker, actions)
         return bool(actions)
 
-    def hand_over(self, worker: TimedWorker) -> None:
+    def hand_over(self, worker: MethodWorker) -> None:
         """Give the state to the newcomer that is due for it, if this is the moment; take over the state that came."""
         assert isinstance(self.method, Sync)
-        method, state = self.method, worker.state
+        method, state = self.method, worker.method_state
         for taker in method.takers(state):
             self.do(worker, method.give(state, taker, bytes(STATE_COPIES * worker.local.x.nbytes)))
         if method.handed(state, worker.local.since == NEW) is not None:
             worker.local.since = 0
             self.do(worker, method.took(state, votes=False))
 
-    def do(self, worker: TimedWorker, actions: list[MethodAction]) -> None:
+    def do(self, worker: MethodWorker, actions: list[MethodAction]) -> None:
         """Carry out the method's answers."""
         began_ns = clock_ns = worker.busy_ns
         heap, workers, arrival = self.heap, self.workers, self.network.arrival
@@ -320,27 +245,21 @@ class MethodTiming(TimingWorld):
         if self.together is not None:
             self.together.look_again(now_ns)
 
-    def admit(self, worker: TimedWorker, donor: TimedWorker, now_ns: int) -> None:
+    def admit(self, worker: MethodWorker, donor: MethodWorker, now_ns: int) -> None:
         worker.busy_ns = now_ns
         worker.local = self.sizes.stand_in()
         if not self.sizes.broad:
             worker.local.x[:] = donor.local.x
         worker.local.since = NEW if self.hands_over else 0
         self._equip(worker)
-        if self.hands_over and not worker.state.lanes[0].machine.bare:  # rounds of all at once: it is given nothing
+        if (
+            self.hands_over and not worker.method_state.lanes[0].machine.bare
+        ):  # rounds of all at once: it is given nothing
             worker.local.since = 0
             nbytes = 4 * STATE_COPIES * self.scenario.parameters
             worker.busy_ns = self.network.arrival(donor.rank, worker.rank, nbytes, now_ns)
         self.begin(worker, now_ns)
         self.changed(now_ns, None)
 
-    def figures(self, worker: TimedWorker) -> dict[str, float]:
-        return self.method.figures(worker.state)
-
-
-def _cut(state: Any, segment: int) -> None:
-    """Cut all-reduces into as many pieces as the model's would be."""
-    for lane in getattr(state, "lanes", ()):
-        lane.machine.segment_elements = segment
-    if hasattr(state, "group"):
-        state.group.segment_elements = segment
+    def figures(self, worker: MethodWorker) -> dict[str, float]:
+        return self.method.figures(worker.method_state)

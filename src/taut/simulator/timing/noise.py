@@ -18,7 +18,7 @@ from taut.simulator.models.rng import Rng
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from taut.simulator.timing.worker import TimedWorker
+    from taut.simulator.timing.method_worker import MethodWorker
 
 WHEN = 0.9  # of all steps
 
@@ -31,7 +31,7 @@ class Noise:
         self._seed, self._left = seed, max(1, round(WHEN * steps))
         self._dice: dict[int, Rng] = {}
 
-    def stepped(self, worker: TimedWorker, workers: Mapping[int, TimedWorker]) -> None:
+    def stepped(self, worker: MethodWorker, workers: Mapping[int, MethodWorker]) -> None:
         """Move the worker's vector by the noise of one step."""
         dice = self._dice.get(worker.rank)
         if dice is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from taut.collectives.ring import dense_ring_nbytes
 from taut.errors import Misuse
@@ -64,7 +64,7 @@ def simulate_timing(
     if chosen.phases > 1:
         raise Misuse(f"strategy {scenario.strategy!r}", "a single phase, where only time is simulated", "give it alone")
     setting = Setting(scenario, chosen, detect_s, trace, progress, noise)
-    world: TimingWorld
+    world: TimingWorld[Any]
     if chosen.strategy.is_method:
         _check_gathering(scenario, chosen)
         world = MethodTiming(setting, scenario.workers > TOGETHER_WORKERS if together is None else together)
@@ -93,11 +93,11 @@ def _check_gathering(scenario: Scenario, chosen: Combination) -> None:
         raise Misuse(given, f"at most {STREAM_WORKERS} workers", "leave the codec out: a ring scales")
 
 
-def _result(world: TimingWorld, real_s: float) -> Simulated:
+def _result(world: TimingWorld[Any], real_s: float) -> Simulated:
     scenario = world.scenario
     workers = {}
     for rank, worker in sorted(world.workers.items()):
-        figures = world.figures(worker) if worker.state is not None else {}
+        figures = world.figures(worker) if worker.driver is not None else {}
         workers[rank] = worker.account.statistics(
             steps=worker.steps,
             samples=worker.steps * scenario.batch,

@@ -122,15 +122,15 @@ def sizes_for(
     numbers = _numbers(method)
     ratios: dict[str, float] = {}
     each, segment = PLAIN_ELEMENTS, 0
-    per_lane = max(1, parameters // (lanes * getattr(method, "fragments", 1)))
+    per_lane = max(1, parameters // (lanes * method.fragments))
     if numbers and not together:
         whole = PIPELINE * math.lcm(workers, core(workers))
         each = whole * (numbers // whole + 1) - numbers
-        each *= getattr(method, "fragments", 1)
+        each *= method.fragments
     elements = each * lanes
     plain = parameters / elements
     if numbers:
-        summed = each // getattr(method, "fragments", 1)
+        summed = each // method.fragments
         ratio = (per_lane + numbers) / (summed + numbers)
         ratios = dict.fromkeys(SUMMED, ratio)
         segment = max(1, round(max(LEAST_SEGMENT_ELEMENTS, per_lane // (PIPELINE * workers)) / ratio))

@@ -3,31 +3,28 @@ Strategy and turns are those of a real run; payloads are as long as the codec's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from taut.core.events import (
     Arrived,
     Drained,
-    Ended,
     Event,
     Include,
     PeerGone,
     PeerJoined,
-    Published,
     Send,
     Synced,
-    Taken,
     Tick,
-    Ticked,
 )
 from taut.core.messages import Updates
-from taut.simulator.timing.accounts import ENCODE, MERGE, SEND, WAIT
+from taut.simulator.timing.accounts import Account
 from taut.simulator.timing.stand_ins import FRAME_NBYTES
-from taut.simulator.timing.worker import SECOND_NS, Setting, TimedWorker
+from taut.simulator.timing.stream_worker import StreamWorker
+from taut.simulator.timing.worker import SECOND_NS, Setting
 from taut.simulator.timing.world import TICK_NS, TimingWorld
 from taut.worker.exchange.stream_driver import ALONE_STEPS_PER_TURN, StreamDriver, stream_limits
-from taut.worker.exchange.turns import Turn
+from taut.worker.exchange.turns import Turn, Wait
 from taut.worker.model.fragments import fragments
 
 if TYPE_CHECKING:
@@ -45,105 +42,7 @@ def encode_ns(cost: CodecCost, scenario: Scenario) -> int:
     return round((cost.fixed_s + whole_s / parts) * SECOND_NS)
 
 
-class TimingStream:
-    """One worker's ``StreamIO`` in virtual time. ``arrivals``: received, and not included yet."""
-
-    __slots__ = ("_worker", "_world", "arrivals", "drained", "pumped_ns")
-
-    def __init__(self, world: StreamTiming, worker: TimedWorker) -> None:
-        self._world, self._worker = world, worker
-        self.arrivals: list[Include] = []
-        self.pumped_ns = 0
-        self.drained = False
-
-    @property
-    def talks(self) -> bool:
-        return self._world.talks
-
-    @property
-    def bounded(self) -> bool:
-        return self._world.strategy.bounded
-
-    @property
-    def horizon(self) -> float:
-        return self._world.strategy.horizon(self._worker.state)
-
-    @property
-    def fastest(self) -> int:
-        return int(self._worker.state.fastest())
-
-    @property
-    def stopping(self) -> bool:
-        return self._worker.leaving
-
-    @property
-    def over(self) -> bool:
-        return self._world.draining
-
-    @property
-    def settled(self) -> bool:
-        return bool(self._worker.state.settled())
-
-    def worked_s(self) -> float:
-        return (self._worker.busy_ns - self._worker.account.spent_ns[WAIT]) * 1e-9
-
-    def steps_alone(self) -> int | None:
-        return None if len(self._world.members) > 1 else self._world.steps_alone
-
-    def retuned(self) -> None:
-        pass
-
-    def take_in(self) -> None:
-        self._world.take_in(self._worker)
-        self._worker.account.charge(SEND, self._worker.busy_ns)
-
-    def include(self) -> dict[int, int]:
-        worker = self._worker
-        if worker.inbox:  # it came while the worker was busy
-            self._world.take_in(worker)
-        if not self.arrivals:
-            return {}
-        arrivals, self.arrivals = self.arrivals, []
-        worker.account.included += len(arrivals)
-        worker.busy_ns += int(sum(len(item.payload) for item in arrivals) * self._world.absorb_ns_per_byte)
-        return {item.origin: item.hi for item in arrivals}
-
-    def emit(self) -> bytes | None:
-        worker = self._worker
-        worker.account.charge(MERGE, worker.busy_ns)
-        worker.busy_ns += self._world.encode_ns
-        worker.account.charge(ENCODE, worker.busy_ns)
-        return self._world.payload
-
-    def flush(self) -> Iterable[bytes]:
-        return (self._world.payload,)
-
-    def publish(self, payload: bytes | None, positions: dict[int, int]) -> None:
-        worker = self._worker
-        if positions:
-            self._world.tell(worker, Taken(positions))
-        worker.account.sent += 1
-        self._world.tell(worker, Published(payload))
-        worker.account.charge(SEND, worker.busy_ns)
-        self.pumped_ns = worker.busy_ns
-
-    def confirm(self, positions: dict[int, int]) -> None:
-        if positions:
-            self._world.tell(self._worker, Taken(positions))
-
-    def tick(self, clock: int) -> None:
-        self._world.tell(self._worker, Ticked(clock))
-
-    def hand_off(self, idle: Callable[[], None]) -> Turn:
-        if self._world.keeps_residual:
-            self._world.send_residual(self._worker)
-            yield None
-
-    def end(self) -> None:
-        self._world.tell(self._worker, Ended())
-
-
-class StreamTiming(TimingWorld):
+class StreamTiming(TimingWorld[StreamWorker]):
     """A world in which every worker runs the stream."""
 
     def __init__(self, setting: Setting) -> None:
@@ -173,6 +72,9 @@ class StreamTiming(TimingWorld):
         length = min(sum(map(len, payloads)), self.dense_nbytes)
         return self._merged.setdefault(length, bytes(length))
 
+    def make_worker(self, rank: int, goal: int, account: Account) -> StreamWorker:
+        return StreamWorker(self, rank, goal, account)
+
     def start(self) -> None:
         """Make all know of each other, as before a run starts: the first reports cost no time."""
         waiting: list[tuple[int, Send]] = []
@@ -181,30 +83,29 @@ class StreamTiming(TimingWorld):
         for rank, worker in self.workers.items():
             for other in self.members:
                 if other != rank:
-                    actions = self.strategy.on(worker.state, PeerJoined(other), 0.0)
+                    actions = self.strategy.on(worker.strategy_state, PeerJoined(other), 0.0)
                     waiting += [(rank, action) for action in actions if isinstance(action, Send)]
         for rank, send in waiting:
-            self.strategy.on(self.workers[send.to].state, Arrived(rank, send.message, []), 0.0)
+            self.strategy.on(self.workers[send.to].strategy_state, Arrived(rank, send.message, []), 0.0)
         for worker in self.workers.values():
             self.at(self.tick_ns, self._tick, worker)
 
-    def _equip(self, worker: TimedWorker, synced: bool) -> None:
-        worker.stream = TimingStream(self, worker)
-        worker.state = self.strategy.start(worker.rank, synced)
-        worker.driver = StreamDriver(worker.stream)
+    def _equip(self, worker: StreamWorker, synced: bool) -> None:
+        worker.strategy_state = self.strategy.start(worker.rank, synced)
+        worker.driver = StreamDriver(worker)
 
-    def enter(self, worker: TimedWorker) -> Turn:
-        return worker.driver.start()  # type: ignore[no-any-return]
+    def enter(self, worker: StreamWorker) -> Turn:
+        return worker.driver.start()
 
-    def exchange(self, worker: TimedWorker) -> Turn:
-        return worker.driver.exchange()  # type: ignore[no-any-return]
+    def exchange(self, worker: StreamWorker) -> Iterable[Wait | None]:
+        return worker.driver.turn() if worker.driver.due() else ()
 
     # ----------------------------------------------------------------------------------------------- messages
 
-    def _mail(self, now_ns: int, worker: TimedWorker, mail: tuple[int, Any, list[bytes], int]) -> None:
+    def _mail(self, now_ns: int, worker: StreamWorker, mail: tuple[int, Any, list[bytes], int]) -> None:
         """Hand a message to a worker. One that trains looks after messages between steps, or, where those are long, now
         and then."""
-        pumped_ns = worker.stream.pumped_ns
+        pumped_ns = worker.pumped_ns
         if mail[0] in self.dead:
             return
         worker.inbox.append(mail)
@@ -216,19 +117,17 @@ class StreamTiming(TimingWorld):
             return
         self._attend(worker, now_ns)
 
-    def _wake(self, now_ns: int, worker: TimedWorker, _: None) -> None:
+    def _wake(self, now_ns: int, worker: StreamWorker, _: None) -> None:
         worker.waking = False
-        if (
-            not worker.training or now_ns - worker.stream.pumped_ns >= TICK_NS
-        ):  # else it has come by since, and will again
+        if not worker.training or now_ns - worker.pumped_ns >= TICK_NS:  # else it has come by since, and will again
             self._attend(worker, now_ns)
 
-    def _attend(self, worker: TimedWorker, now_ns: int) -> None:
+    def _attend(self, worker: StreamWorker, now_ns: int) -> None:
         worker.busy_ns = max(worker.busy_ns, now_ns)
         self.take_in(worker)
         self.happened(now_ns, worker)
 
-    def take_in(self, worker: TimedWorker) -> None:
+    def take_in(self, worker: StreamWorker) -> None:
         """Let the worker receive everything that has come."""
         inbox = worker.inbox
         while inbox:
@@ -240,20 +139,20 @@ class StreamTiming(TimingWorld):
                     worker.debt_ns += cost_ns
                 self.tell(worker, Arrived(sender, message, payloads))
 
-    def tell(self, worker: TimedWorker, event: Event) -> None:
+    def tell(self, worker: StreamWorker, event: Event) -> None:
         """Tell the strategy, and carry out its answers."""
         began_ns = worker.busy_ns
-        for action in self.strategy.on(worker.state, event, began_ns * 1e-9):
+        for action in self.strategy.on(worker.strategy_state, event, began_ns * 1e-9):
             if type(action) is Send:
                 self._post(worker, action)
             elif type(action) is Include:
-                worker.stream.arrivals.append(action)
+                worker.arrivals.append(action)
             elif type(action) is Drained:
-                worker.stream.drained = True
+                worker.drained = True
         if worker.training:
             worker.debt_ns += worker.busy_ns - began_ns
 
-    def _post(self, worker: TimedWorker, send: Send) -> None:
+    def _post(self, worker: StreamWorker, send: Send) -> None:
         receiver = self.workers.get(send.to)
         if receiver is None or not receiver.alive:
             return
@@ -266,13 +165,13 @@ class StreamTiming(TimingWorld):
         arrives_ns = self.network.arrival(worker.rank, send.to, nbytes, worker.busy_ns)
         self.at(arrives_ns, self._mail, receiver, (worker.rank, send.message, list(send.payloads), nbytes))
 
-    def _tick(self, now_ns: int, worker: TimedWorker, _: None) -> None:
+    def _tick(self, now_ns: int, worker: StreamWorker, _: None) -> None:
         """Let time pass for the strategy: what is overdue is sent."""
         self.ticked()
         self._told(now_ns, worker, Tick())
         self.at(now_ns + self.tick_ns, self._tick, worker)
 
-    def _told(self, now_ns: int, worker: TimedWorker, event: Event) -> None:
+    def _told(self, now_ns: int, worker: StreamWorker, event: Event) -> None:
         worker.busy_ns = max(worker.busy_ns, now_ns)
         self.tell(worker, event)
         self.happened(now_ns, worker)
@@ -283,10 +182,10 @@ class StreamTiming(TimingWorld):
         for rank in self.members if gone is not None else ():
             self.at(now_ns, self._told, self.workers[rank], PeerGone(gone))  # type: ignore[arg-type]
 
-    def admit(self, worker: TimedWorker, donor: TimedWorker, now_ns: int) -> None:
+    def admit(self, worker: StreamWorker, donor: StreamWorker, now_ns: int) -> None:
         """Let a newcomer in whose state has arrived. All agree at the same moment on what is kept for it."""
         self._equip(worker, synced=False)
-        worker.stream.pumped_ns = now_ns
+        worker.pumped_ns = now_ns
         for rank in self.members:
             self.workers[rank].busy_ns = max(now_ns, self.workers[rank].busy_ns)
         for rank in sorted(self.gone):
@@ -297,11 +196,11 @@ class StreamTiming(TimingWorld):
                 self.tell(worker, PeerJoined(rank))
                 self.tell(self.workers[rank], PeerJoined(worker.rank))
         donor.driver.idle()
-        have = {**donor.state.taken, donor.rank: donor.state.log_of(donor.rank).head}
-        self.tell(worker, Synced(have, donor.state.tail(have)))
-        worker.driver.clock = worker.state.clock
+        have = {**donor.strategy_state.taken, donor.rank: donor.strategy_state.log_of(donor.rank).head}
+        self.tell(worker, Synced(have, donor.strategy_state.tail(have)))
+        worker.driver.clock = worker.strategy_state.clock
         self.at(now_ns + self.tick_ns, self._tick, worker)
         self.begin(worker, now_ns)
 
-    def figures(self, worker: TimedWorker) -> dict[str, float]:
-        return {"staleness": float(worker.state.staleness * worker.driver.steps_per_turn)}
+    def figures(self, worker: StreamWorker) -> dict[str, float]:
+        return {"staleness": float(worker.strategy_state.staleness * worker.driver.steps_per_turn)}

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from taut.core.messages import TIME_PARTS
 
 if TYPE_CHECKING:
     from taut.simulator.scenario import Scenario
     from taut.simulator.timing.accounts import Account
     from taut.simulator.trace import Trace
     from taut.strategies.compatibility import Combination
-    from taut.worker.exchange.turns import Turn, Wait
+    from taut.worker.exchange.turns import Wait
 
+CHARGED = {kind: number for number, kind in enumerate(TIME_PARTS)}
 Progress = Callable[[float], None]  # is told the share that is done
 SECOND_NS = 1_000_000_000
 STEPS = 100  # where the scenario does not say
@@ -36,13 +39,13 @@ class Setting:
 
 
 class TimedWorker:
-    """One simulated worker. ``life``: its turns, one after the other; ``wait``: the one that they stand in. ``training``:
-    a step is under way; ``busy_ns``: its thread is at work until then; ``debt_ns``: work that its step waits for;
-    ``paused_ns``: how long the step stood still; ``frozen_ns``: until then it does nothing at all."""
+    """One simulated worker, and the I/O of its turns. ``turn``: the present one; ``wait``: the one that it stands in, if
+    it does. ``training``: a step is under way; ``busy_ns``: its thread is at work until then; ``debt_ns``: work
+    that its step waits for; ``paused_ns``: how long the step stood still; ``frozen_ns``: until then it does nothing at
+    all."""
 
     __slots__ = (
         "account",
-        "alarmed",
         "alive",
         "busy_ns",
         "debt_ns",
@@ -51,18 +54,13 @@ class TimedWorker:
         "finished",
         "frozen_ns",
         "goal",
-        "held",
         "inbox",
         "leaving",
-        "life",
-        "local",
         "paused_ns",
         "rank",
-        "state",
         "steps",
-        "stream",
         "training",
-        "version",
+        "turn",
         "wait",
         "waking",
     )
@@ -70,13 +68,13 @@ class TimedWorker:
     def __init__(self, rank: int, goal: int, account: Account) -> None:
         self.rank, self.goal, self.account = rank, goal, account
         self.alive = True
-        self.training = self.ended = self.leaving = self.finished = self.waking = self.alarmed = False
-        self.steps = self.busy_ns = self.debt_ns = self.paused_ns = self.frozen_ns = self.version = 0
-        self.held: list[Any] = []
+        self.training = self.ended = self.leaving = self.finished = self.waking = False
+        self.steps = self.busy_ns = self.debt_ns = self.paused_ns = self.frozen_ns = 0
         self.inbox: deque[Any] = deque()
-        self.life: Turn = iter(())  # type: ignore[assignment]
+        self.turn: Iterator[Wait | None] = iter(())
         self.wait: Wait | None = None
         self.driver: Any = None
-        self.state: Any = None
-        self.local: Any = None
-        self.stream: Any = None
+
+    def charge(self, kind: str) -> None:
+        if self.busy_ns > self.account.last_ns:
+            self.account.charge(CHARGED[kind], self.busy_ns)

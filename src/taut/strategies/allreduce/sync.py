@@ -28,8 +28,9 @@ Papers: Li et al. 2020, "PyTorch Distributed" (buckets); Chen et al. 2016, "Revi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from taut import collectives
 from taut.errors import MalformedMessage, Misuse
@@ -137,6 +138,10 @@ class Sync(m.Method):
             quorum = BackupGroup(place, hi - lo, self.backup, since) if self.backup else None
             lanes.append(GradientBucket(lo, hi, first, last, quorum or Group(place, hi - lo, schedule, number, since)))
         return lanes
+
+    def map_groups(self, state: SyncState, made: Callable[[Any], Any]) -> None:
+        for bucket in state.lanes:
+            bucket.machine = made(bucket.machine)
 
     def launch(self, state: SyncState, lane: int, samples: int, rate: float) -> list[m.MethodAction]:
         """Send a bucket: its part of x is final. Only before ``Stepped``, which launches the rest."""

@@ -23,6 +23,7 @@ Papers: Douillard et al. 2023, "DiLoCo"; Douillard et al. 2025, "Streaming DiLoC
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,11 +148,18 @@ class DiLoCo(Periodic):
     def drifting(self, state: Any) -> bool:
         return self._delayed.drifting(state) if isinstance(state, DelayedState) else super().drifting(state)
 
+    def dispensable(self, state: Any) -> bool:
+        return self._delayed.dispensable(state) if isinstance(state, DelayedState) else super().dispensable(state)
+
     def rounds_over(self, state: Any) -> int:
         return self._delayed.rounds_over(state) if isinstance(state, DelayedState) else super().rounds_over(state)
 
     def figures(self, state: Any) -> dict[str, float]:
         return self._delayed.figures(state) if isinstance(state, DelayedState) else super().figures(state)
+
+    def map_groups(self, state: Any, made: Callable[[Any], Any]) -> None:
+        if not self.delayed:  # else shards are asked, and nothing is summed in rounds
+            super().map_groups(state, made)
 
     def due(self, state: DiLoCoState) -> bool:
         return state.steps >= self.every // self.fragments

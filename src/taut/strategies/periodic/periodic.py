@@ -18,6 +18,7 @@ The ``Group`` handles deaths and joins in mid-round.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,6 +133,9 @@ class Periodic(m.Method):
     @property
     def summed_numbers(self) -> int:
         return 2
+
+    def map_groups(self, state: Any, made: Callable[[Any], Any]) -> None:
+        state.group = made(state.group)
 
     def begin(
         self, state: PeriodicState, values: m.Vector, weight: float, *extra: float, keeps: bool = False

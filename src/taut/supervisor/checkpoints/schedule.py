@@ -7,6 +7,7 @@ every part is on disk; without a manifest there is no checkpoint, so a kill at a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -62,6 +63,10 @@ class Checkpointing(Struct):
         self.leases.untouched.extend(left.untouched)
         if self.every is not None and self.every.unit == "steps":
             self.last = float(steps)
+
+    def hasten(self) -> None:
+        """Let the next checkpoint be due now."""
+        self.last = -math.inf
 
     def begun(self, worker: WorkerEntry, message: CheckpointBegun) -> bool:
         """Note that a worker has copied its part. Return False if it was not asked for."""

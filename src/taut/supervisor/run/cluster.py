@@ -174,6 +174,11 @@ class Cluster:
         self.ending.saved(path, error, now)
         return self._advance(now)
 
+    def checkpoint(self, now: float) -> list[Action]:
+        """Begin a checkpoint as soon as the one under way, if there is one, is complete."""
+        self.checkpointing.hasten()
+        return self._advance(now)
+
     def checkpointed(self, number: int, text: str, error: str, now: float) -> list[Action]:
         """Note that the manifest of a checkpoint is on disk, with ``text`` for the log, or why it is not (``error``)."""
         self.checkpointing.saved(number, text, error)

@@ -216,7 +216,8 @@ class WorkerTable(Struct):
 
         The worker with the fewest joiners is chosen, of equals the lowest rank. While no worker has the state and nothing
         was trained, the lowest-ranked joiner is the founder and the others wait for it; but those whose initial state is
-        the founder's, by its hash, need no donor: they are founders, too. Call it after every change.
+        the founder's, by its hash, need no donor: they are founders, too. Others take it in a chain, each from the one
+        before, which passes on what has come. Call it after every change.
         """
         joiners = [worker for worker in self.workers.values() if worker.state == "joining"]
         givers = {worker.rank for worker in self.with_state()}
@@ -230,21 +231,37 @@ class WorkerTable(Struct):
             return first + self._founders(joiners)
         founders = [] if trained else self._founders(joiners)
         same = set() if trained else {self.workers[rank].initial for rank in givers} - {""}
-        load = Counter(worker.donor for worker in joiners if worker.donor in givers)
         able = givers - unheard or givers
+        load = Counter(worker.donor for worker in joiners if worker.donor is not None)
         told = []
         for worker in joiners:
             # also a founder with another state, if another worker got the state of a donor that died meanwhile
-            if worker.donor not in givers and not (worker.donor == FOUNDER and worker.initial in same):
+            keeps = worker.donor in givers or (worker.donor == FOUNDER and worker.initial in same)
+            if not keeps and not (not trained and self._in_chain(worker, givers)):
                 worker.donor = min(able, key=lambda rank: (load[rank], rank))
                 worker.initial = self.workers[worker.donor].initial
                 load[worker.donor] += 1
                 told.append(worker)
+            if not trained and worker.donor != FOUNDER:
+                able = able | {worker.rank}
         return founders + told
 
+    def _in_chain(self, worker: WorkerEntry, givers: Set[int]) -> bool:
+        """Return whether the worker's donor, or the donor's donor and so on, has the state."""
+        seen: set[int] = set()
+        while worker.donor is not None and worker.donor in self.workers and worker.donor not in seen:
+            seen.add(worker.donor)
+            if worker.donor in givers:
+                return True
+            worker = self.workers[worker.donor]
+            if worker.state != "joining":
+                return False
+        return False
+
     def founding(self) -> bool:
-        """Return whether a worker that was told to keep its initial state has not said that it is ready."""
-        return any(worker.donor == FOUNDER and worker.state == "joining" for worker in self.workers.values())
+        """Return whether a worker is about to have the initial state: its own, or one that a joiner passes on."""
+        joiners = {worker.rank: worker for worker in self.workers.values() if worker.state == "joining"}
+        return any(worker.donor == FOUNDER or worker.donor in joiners for worker in joiners.values())
 
     def _founders(self, joiners: Sequence[WorkerEntry]) -> list[WorkerEntry]:
         """Make founders of the joiners whose initial state, by its hash, is the one that others have."""

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from taut.worker.checkpoints.writer_program import use_batch_scheduling
+from taut.worker.checkpoints.writer_program import give_way
 
 Task = Callable[[], None]
 
@@ -28,17 +28,14 @@ class BackgroundThread:
     """
 
     def __init__(self, name: str) -> None:
-        self._queue: SimpleQueue[Task | None] = SimpleQueue()
-        threading.Thread(target=_do, args=(self._queue,), name=name, daemon=True).start()
-        weakref.finalize(self, self._queue.put, None)
-
-    def submit(self, task: Task) -> None:
-        """Run a task after those that were submitted before."""
-        self._queue.put(task)
+        queue: SimpleQueue[Task | None] = SimpleQueue()
+        self.submit: Callable[[Task], None] = queue.put
+        threading.Thread(target=_do, args=(queue,), name=name, daemon=True).start()
+        weakref.finalize(self, queue.put, None)
 
 
 def _do(queue: SimpleQueue[Task | None]) -> None:
-    use_batch_scheduling()
+    give_way()
     while (task := queue.get()) is not None:
         try:
             task()

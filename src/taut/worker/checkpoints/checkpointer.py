@@ -17,51 +17,35 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from taut.core.checkpoint_names import part_name
 from taut.core.messages import CheckpointBegun, CheckpointDone
 from taut.errors import Misuse, TautError
 from taut.worker.checkpoints.background import BackgroundThread, Task
-from taut.worker.checkpoints.contents import contents, unsteady
+from taut.worker.checkpoints.contents import contents
 from taut.worker.checkpoints.file import part_views, write_views
 from taut.worker.checkpoints.gpu_copy import new_staging
 from taut.worker.checkpoints.memory_copy import Copy, CopyMemory, needed_nbytes
 from taut.worker.checkpoints.resume import Resumption
 from taut.worker.checkpoints.rng_states import put_back_random_states, random_states
-from taut.worker.checkpoints.state_tree import fold
 from taut.worker.checkpoints.writer_process import WriterProcess
 
 if TYPE_CHECKING:
-    import torch
-
     from taut.worker.session import WorkerSession
     from taut.worker.torch_worker import TorchWorker
 
-Views = Callable[[], list[memoryview]]
 REST_S = 0.02  # between two tasks that need the interpreter, so that one step does not wait for both
 LARGE_NBYTES = 1 << 20  # for smaller copies, memory is not prepared
 
 
-def check_also(also: Mapping[str, Any]) -> None:
-    """Raise ``Misuse`` unless everything in ``also`` can be saved and restored.
-
-    >>> check_also({"step": 3})
-    Traceback (most recent call last):
-    taut.errors.Misuse: join(also={'step': 3}): expected objects with state_dict and load_state_dict
-    """
-    for name, each in also.items():
-        if not hasattr(each, "state_dict") or not hasattr(each, "load_state_dict"):
-            raise Misuse(f"join(also={{{name!r}: {each!r}}})", "objects with state_dict and load_state_dict")
-        fold(each.state_dict(), name, {}, blame=f"join(also={{{name!r}: ...}})")
-
-
 class Checkpointer:
     """``folder``: where checkpoints go; None: there are none. ``resumed``: the checkpoint that this run continues; its
-    random states, schedulers and learning rates are restored when the first batch is handed out, so that what the script
-    did before does not matter."""
+    random states, schedulers and learning rates are restored with the first batch, whatever the script did before."""
 
     def __init__(self, worker: TorchWorker, session: WorkerSession, folder: Path | None, also: Mapping[str, Any]) -> None:
         self.worker, self.session, self.folder, self.also = worker, session, folder, dict(also)
@@ -94,18 +78,15 @@ class Checkpointer:
 
     @property
     def busy(self) -> bool:
-        """Return whether a checkpoint is being made."""
         return self._memory is not None or self._writing
 
     @property
     def can_take(self) -> bool:
-        """Return whether a checkpoint is wanted, and no gradients are accumulated over several batches: those are not in
-        it."""
+        """Return whether a checkpoint is wanted, and no gradients are accumulated: it would not hold those."""
         return self.wanted and not self._accumulating and not self.session.exchange.gathering
 
     def before_batch(self, accumulating: bool) -> dict[str, Any] | None:
-        """Return the random states before a batch is fetched, if a checkpoint can be taken. ``accumulating``: no step was
-        made with the last batch."""
+        """Return the random states, if a checkpoint can be taken. ``accumulating``: the last batch has made no step."""
         self.before_change()  # updates may be included while the worker waits for data
         self._accumulating = accumulating
         if not self._restored:
@@ -160,8 +141,6 @@ class Checkpointer:
         if states is not None:
             put_back_random_states(states)
 
-    # ------------------------------------------------------------------------------------- one checkpoint
-
     def _ready(self) -> bool:
         """Return whether there is memory for the copy; if not, it is being made ready."""
         if self._memory is None:
@@ -177,14 +156,13 @@ class Checkpointer:
         return self._memory.ready
 
     def _room(self, nbytes: int) -> CopyMemory:
-        """Return the memory of the last checkpoint, if it is large enough, or new memory."""
         if self._spare is not None and self._spare.nbytes >= nbytes:
             return self._spare
-        return CopyMemory(nbytes, self.session.params.tensor.device if self.session.params.tensor.is_cuda else None)
+        weights = self.session.params.tensor
+        return CopyMemory(nbytes, weights.device if weights.is_cuda else None)
 
     def _needed(self) -> int | None:
-        """Return how much memory the first copy needs; None if there will be none. (Tensors that grow later get memory
-        when they are copied.)"""
+        """Return how much memory the first copy needs; None if there will be none. Tensors may grow later."""
         sources: dict[str, torch.Tensor] = {}
         try:
             contents(self.worker, self.session, self.also, {}, sources)
@@ -203,35 +181,35 @@ class Checkpointer:
         watch, comm = self.worker.watch, self.session.comm
         watch.charge("data")
         memory, self._memory = self._memory or CopyMemory(0), None
-        number = comm.status.checkpoint
+        number, exchange = comm.status.checkpoint, self.session.exchange
         sources: dict[str, torch.Tensor] = {}
         try:
             document = {"number": number, **contents(self.worker, self.session, self.also, states, sources)}
-            copy = Copy(sources, memory, unsteady(self.session), self.session.params.parameters, self._staging)
+            now = ["buffer.", "random."]  # names of tensors that the forward pass changes (batch-norm statistics)
+            if exchange.exchanges_gradients:
+                now += ["coder.", "method."]  # and the backward pass, if gradients are sent meanwhile
+            copy = Copy(sources, memory, now, self.session.params.parameters, self._staging)
         except (TautError, RuntimeError, MemoryError) as error:  # something unknown in an optimizer's state; no memory
             self._give_up(str(error))
             return
         self.taken, self._nbytes = number, needed_nbytes(sources)
         holds = self.session.leases.unfinished(self.worker.progress())
         comm.say(CheckpointBegun(number, holds, self.session.phases.number, self.worker.steps))
-        self._start(copy, memory, number, lambda: part_views(document, copy.tensors))
+        self._writing = True
+        self._submit(lambda: self._write(copy, memory, document))
         self._copy = copy
         if not beside or self._changes_elsewhere:
             copy.finish()
         self.pause_s, self._gathering_s = self._gathering_s + watch.charge("encode"), 0.0
 
-    def _start(self, copy: Copy, memory: CopyMemory, number: int, views: Views) -> None:
-        """Copy, then write, in another thread."""
-        assert self.folder is not None
-        path = self.folder / str(number) / part_name(self.session.comm.rank)
-        self._writing = True
-        self._submit(lambda: self._write(copy, memory, path, number, views))
-
     def _submit(self, task: Task) -> None:
         assert self._background is not None
         self._background.submit(task)
 
-    def _write(self, copy: Copy, memory: CopyMemory, path: Path, number: int, views: Views) -> None:
+    def _write(self, copy: Copy, memory: CopyMemory, document: dict[str, Any]) -> None:
+        """Copy, then write, in another thread."""
+        assert self.folder is not None
+        path = self.folder / str(document["number"]) / part_name(document["rank"])
         nbytes, digest, error = 0, "", ""
         now_s = self.session.comm.clock.now()
         within_s, self._since_s = now_s - self._since_s, now_s  # the next one is due after about as long
@@ -245,7 +223,7 @@ class Checkpointer:
                     "the script changed tensors before its optimizer's step; from now on, training is stopped"
                 )
             time.sleep(REST_S)
-            whole = views()
+            whole = part_views(document, copy.tensors)
             time.sleep(REST_S)
             nbytes, digest = write_views(path, whole, self._writer, within_s)
         except (TautError, OSError, RuntimeError, MemoryError) as failure:
@@ -253,4 +231,4 @@ class Checkpointer:
         finally:
             memory.release()
             self._spare, self._writing = memory, False
-        self.session.comm.say(CheckpointDone(number, nbytes, digest, error, self.pause_s))
+        self.session.comm.say(CheckpointDone(document["number"], nbytes, digest, error, self.pause_s))

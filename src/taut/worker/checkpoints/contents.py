@@ -7,22 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+import torch
 
 from taut.codecs import spec
 from taut.worker.checkpoints.reflect import remembered
 from taut.worker.checkpoints.state_tree import fold
 
 if TYPE_CHECKING:
-    import torch
-
     from taut.worker.session import WorkerSession
     from taut.worker.torch_worker import TorchWorker
-
-
-def unsteady(session: WorkerSession) -> tuple[str, ...]:
-    """Return the prefixes of the names of tensors that change before the optimizer's step: in the forward pass
-    (batch-norm statistics) or, if gradients are sent during the backward pass, with them."""
-    return ("buffer.", "random.", "coder.", "method.") if session.exchange.exchanges_gradients else ("buffer.", "random.")
 
 
 def contents(
@@ -66,17 +59,16 @@ def contents(
 def _method(session: WorkerSession, tensors: dict[str, Any]) -> dict[str, Any]:
     """Return the state of the method, for a worker that is alone. Several workers are each at another point of a round:
     they resume from a point that all can agree on, the weights, and keep only what can continue from there."""
-    state = getattr(session.exchange, "method_state", None)
+    state, kind = session.exchange.method_state, session.phases.choice.kind
     if state is None:
         return {}
-    kind = session.phases.choice.kind
     only = None if session.comm.workers == 1 else (*kind.keeps_common, *kind.keeps_own)
     return remembered(state, tensors, "method", only)
 
 
 def _coder(session: WorkerSession, tensors: dict[str, Any]) -> dict[str, Any]:
     """Return the residual of a codec of gradients, if ``sync`` has one."""
-    coder = getattr(getattr(session.exchange, "local", None), "coder", None)
+    coder = session.exchange.coder
     state = None if coder is None else coder.__dict__.get("_state")
     if state is None:
         return {}
@@ -86,7 +78,5 @@ def _coder(session: WorkerSession, tensors: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tensor(vector: Any) -> torch.Tensor:
-    import torch
-
     found: torch.Tensor = torch.from_numpy(vector) if isinstance(vector, np.ndarray) else vector.detach()
     return found

@@ -1,7 +1,7 @@
 """A worker's part of a checkpoint as one file: tensors in the format of safetensors, all else as JSON in its header.
 
-A file gets its name only when it is complete and on disk. The manifest lists its hash, by which it is checked when it is
-read. Nothing is ever unpickled.
+A file gets its name only when it is complete and on disk. It is checked by its hash, which is in the manifest. Nothing is
+ever unpickled.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import os
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load
 
 from taut.core.checkpoint_names import DIGEST_NBYTES
 from taut.errors import StorageFailed
 from taut.worker.checkpoints.state_tree import unfold
 from taut.worker.checkpoints.writer_process import WriterProcess, WriterProcessLost
 from taut.worker.checkpoints.writer_program import HashedFile
-
-if TYPE_CHECKING:
-    import torch
 
 VERSION = 1
 CHUNK_NBYTES = 1 << 22
@@ -37,80 +38,47 @@ _TYPES = {  # torch's name -> that of safetensors
 Tensors = Mapping[str, "torch.Tensor"]
 
 
-def write_part(
-    path: Path,
-    document: Mapping[str, Any],
-    tensors: Tensors,
-    by: WriterProcess | None = None,
-    within_s: float | None = None,
+def write_views(
+    path: Path, views: list[memoryview], by: WriterProcess | None = None, within_s: float | None = None
 ) -> tuple[int, str]:
     """Write ``path`` whole or not at all; return its size and its hash. Raises ``StorageFailed`` if the disk fails.
     ``by``: a process that writes it and gives way to others, the less the more of ``within_s`` has passed; without one,
     this thread writes.
 
-    >>> import tempfile, torch
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "worker-0.safetensors"
-    ...     nbytes, _ = write_part(path, {"steps": 3}, {"w": torch.ones(2)})
+    ...     nbytes, _ = write_views(path, part_views({"steps": 3}, {"w": torch.ones(2)}))
     ...     part = read_part(path)
     >>> part.document["steps"], part.tensor("w").tolist()
     (3, [1.0, 1.0])
     """
-    return write_views(path, part_views(document, tensors), by, within_s)
-
-
-def part_views(document: Mapping[str, Any], tensors: Tensors) -> list[memoryview]:
-    """Return the contents of the file, in order. The tensors' bytes are not read yet."""
-    header, views = _header(document, tensors)
-    return [memoryview(header), *views]
-
-
-def write_views(
-    path: Path, views: list[memoryview], by: WriterProcess | None = None, within_s: float | None = None
-) -> tuple[int, str]:
-    """Write the views as ``write_part`` does."""
     nbytes = sum(map(len, views))
     if by is not None:
         with contextlib.suppress(WriterProcessLost):
             return nbytes, by.write(path, views, DIGEST_NBYTES, within_s)
-    return nbytes, _write_here(path, views)
-
-
-def _write_here(path: Path, views: list[memoryview]) -> str:
-    """Write the file in this thread; return its hash."""
     try:
-        file_written = HashedFile(os.path.abspath(path), DIGEST_NBYTES)
+        file = HashedFile(os.path.abspath(path), DIGEST_NBYTES)
         try:
             for piece in _pieces(views):
-                file_written.add(piece)
-            return file_written.finish()
+                file.add(piece)
+            return nbytes, file.finish()
         except OSError:
-            file_written.abandon()
+            file.abandon()
             raise
     except OSError as error:
         raise StorageFailed(f"{path} could not be written: {error.strerror or error}") from error
 
 
-def packed(document: Mapping[str, Any], tensors: Tensors) -> bytes:
-    """Return the file's contents as bytes; the tensors must be in host memory."""
-    header, views = _header(document, tensors)
-    return b"".join([header, *views])
-
-
 def unpacked(data: bytes | memoryview) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Return the document and the tensors that were ``packed``. Raises one of several errors if ``data`` is something
-    else (``_checked``)."""
-    from safetensors.torch import load
-
+    """Return the document and the tensors in joined ``part_views``. Raises one of several errors for other ``data``."""
     whole = bytes(data)
     return _checked(whole, None), load(whole)
 
 
-def _header(document: Mapping[str, Any], tensors: Tensors) -> tuple[bytes, list[memoryview]]:
-    """Return the file up to the first tensor, and the tensors' bytes."""
-    import torch
-
-    entries: dict[str, Any] = {}
+def part_views(document: Mapping[str, Any], tensors: Tensors) -> list[memoryview]:
+    """Return the contents of the file, in order; the tensors must be in host memory. Their bytes are not read yet."""
+    entries: dict[str, Any] = {"__metadata__": {"taut": json.dumps({"version": VERSION, **document})}}
     views: list[memoryview] = []
     offset = 0
     for name, tensor in tensors.items():
@@ -123,11 +91,9 @@ def _header(document: Mapping[str, Any], tensors: Tensors) -> tuple[bytes, list[
         entries[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [offset, offset + len(view)]}
         offset += len(view)
         views.append(view)
-    text = json.dumps({"version": VERSION, **document})
-    entries = {"__metadata__": {"taut": text}, **entries}
     header = json.dumps(entries).encode()
     header += b" " * (-len(header) % 8)  # tensors begin at a multiple of eight
-    return struct.pack("<Q", len(header)) + header, views
+    return [memoryview(struct.pack("<Q", len(header)) + header), *views]
 
 
 def _pieces(views: list[memoryview]) -> Iterator[memoryview]:
@@ -143,13 +109,10 @@ class Part:
 
     def __init__(self, path: Path, document: dict[str, Any], file: Any) -> None:
         self.path, self.document, self._file = path, document, file
-        self._names = frozenset(file.keys())
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._names
+        self.names = frozenset(file.keys())
 
     def tensor(self, name: str) -> torch.Tensor:
-        if name not in self._names:
+        if name not in self.names:
             raise StorageFailed(f"{self.path} holds no tensor {name!r}")
         found: torch.Tensor = self._file.get_tensor(name)
         return found
@@ -161,10 +124,7 @@ class Part:
 
 
 def read_part(path: Path, digest: str | None = None) -> Part:
-    """Return the part in ``path``. Raises ``StorageFailed`` if it cannot be read or is not what was written (by its
-    ``digest``)."""
-    from safetensors import SafetensorError, safe_open
-
+    """Return the part in ``path``. Raises ``StorageFailed`` if it cannot be read or has another ``digest``."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             document = _checked(data, digest)

@@ -9,31 +9,23 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
-if TYPE_CHECKING:
-    import torch
-
-    Pair = tuple[torch.Tensor, torch.Tensor]  # to and from
-
+Pair = tuple[torch.Tensor, torch.Tensor]  # to and from
 STAGING_NBYTES = 1 << 24
 ALIGNMENT_NBYTES = 256
 
 
 def new_staging() -> torch.Tensor:
-    """Return pinned memory. To be called before training: the GPU stops while memory is pinned, about a millisecond per
-    MiB."""
-    import torch
-
+    """Return pinned memory. Call this before training: pinning stops the GPU, about a millisecond per MiB."""
     return torch.empty(STAGING_NBYTES, dtype=torch.uint8, pin_memory=True)
 
 
 def make_room(device: torch.device, nbytes: int) -> None:
     """Allocate in another thread what ``cloned`` will need: torch keeps it, and need not ask the driver then."""
-    import torch
-
     if 2 * nbytes <= free_nbytes(device):
         with contextlib.suppress(torch.OutOfMemoryError):
             torch.empty(nbytes, dtype=torch.uint8, device=device)
@@ -41,8 +33,6 @@ def make_room(device: torch.device, nbytes: int) -> None:
 
 def free_nbytes(device: torch.device) -> int:
     """Return the free memory of the GPU, including what torch holds without using it."""
-    import torch
-
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return int(torch.cuda.mem_get_info(device)[0]) + unused
 
@@ -51,17 +41,15 @@ def cloned(device: Any, pairs: Sequence[Pair]) -> list[Pair] | None:
     """Return the same pairs with copies of the sources on the GPU, if half of its free memory holds them. One piece of
     memory and few kernels for all, since the training thread starts them.
 
-    >>> import torch, unittest.mock
+    >>> import unittest.mock
     >>> host, there = torch.zeros(2), torch.ones(2)
     >>> with unittest.mock.patch(f"{__name__}.free_nbytes", return_value=1 << 20):
     ...     ((to, copy),) = cloned(torch.device("cpu"), [(host, there)])
     >>> to is host, copy.tolist(), copy is there
     (True, [1.0, 1.0], False)
     """
-    import torch
-
     sources = [source.detach() for _, source in pairs]
-    sizes = [-(-source.numel() * source.element_size() // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES for source in sources]
+    sizes = [-(-source.nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES for source in sources]
     if 2 * sum(sizes) > free_nbytes(device):
         return None
     try:
@@ -69,22 +57,15 @@ def cloned(device: Any, pairs: Sequence[Pair]) -> list[Pair] | None:
     except torch.OutOfMemoryError:  # the free memory is fragmented
         return None
     offsets = itertools.accumulate(sizes, initial=0)
-    copies = [_room(slab, lo, source) for lo, source in zip(offsets, sources, strict=False)]
+    rooms = [(slab[lo : lo + source.nbytes], source) for lo, source in zip(offsets, sources, strict=False)]
+    copies = [room.view(source.dtype).view(source.shape) for room, source in rooms]
     if copies:
         torch._foreach_copy_(copies, sources)
     return [(target, copy) for (target, _), copy in zip(pairs, copies, strict=True)]
 
 
-def _room(slab: torch.Tensor, lo: int, like: torch.Tensor) -> torch.Tensor:
-    """Return the contiguous tensor at ``lo``."""
-    flat = slab[lo : lo + like.numel() * like.element_size()]
-    return flat.view(like.dtype).view(like.shape)
-
-
 def from_gpu(device: Any, pairs: Sequence[Pair], staging: torch.Tensor | None) -> Callable[[], None]:
     """Return a function that copies on a stream of its own, after the work that the present stream has so far."""
-    import torch
-
     with torch.cuda.device(device):
         before: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
         before.record()
@@ -103,8 +84,6 @@ def from_gpu(device: Any, pairs: Sequence[Pair], staging: torch.Tensor | None) -
 
 def _bring(target: torch.Tensor, source: torch.Tensor, staging: torch.Tensor | None, beside: Any) -> None:
     """Copy by way of pinned memory: a copy to any other memory holds the GPU's driver all the while."""
-    import torch
-
     if staging is None or not source.is_contiguous():
         target.copy_(source)
         return

@@ -19,15 +19,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
+
+import torch
 
 from taut.config import cores
-from taut.worker.checkpoints.gpu_copy import cloned, from_gpu, make_room
+from taut.worker.checkpoints.gpu_copy import Pair, cloned, from_gpu, make_room
 
-if TYPE_CHECKING:
-    import torch
-
-    from taut.worker.checkpoints.gpu_copy import Pair
+Piece = Callable[[], object]  # copies a part
 
 SMALL_NBYTES = 1 << 16  # a smaller tensor is copied faster than it is handed to another thread
 AT_ONCE_NBYTES = 1 << 20  # a smaller state is copied at once, too: it takes a tenth of a millisecond
@@ -60,8 +60,6 @@ class CopyMemory:
 
     def touch(self) -> None:
         """Allocate all of it, in another thread; an error is stored in ``failure``."""
-        import torch
-
         try:
             if self.device is not None:
                 make_room(self.device, self.nbytes)
@@ -93,11 +91,9 @@ class CopyMemory:
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return room for a contiguous copy: from this memory as long as there is some, else allocated now."""
-        import torch
-
-        nbytes = tensor.numel() * tensor.element_size()
+        nbytes = tensor.nbytes
         if self._slab is None or self._used + nbytes > len(self._slab):
-            return _room(tensor)
+            return torch.empty(tensor.shape, dtype=tensor.dtype)
         offset = self._used // tensor.element_size()
         self._used += -(-nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES
         room = torch.empty(0, dtype=tensor.dtype)
@@ -112,27 +108,14 @@ def _advise(area: mmap.mmap, word: str, lo: int, length: int) -> None:
             area.madvise(getattr(mmap, word), lo, length)
 
 
-def _room(tensor: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    return torch.empty(tensor.shape, dtype=tensor.dtype)
-
-
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    return tensor.detach().clone(memory_format=torch.contiguous_format)
-
-
 def needed_nbytes(sources: Mapping[str, torch.Tensor]) -> int:
     """Return the size that ``CopyMemory`` must have for a copy of these.
 
-    >>> import torch
     >>> needed_nbytes({"small": torch.zeros(3), "large": torch.zeros(20000)})
     80000
     """
-    sizes = (tensor.numel() * tensor.element_size() for tensor in sources.values())
-    return sum(-(-nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES for nbytes in sizes if nbytes >= SMALL_NBYTES)
+    large = (tensor.nbytes for tensor in sources.values() if tensor.nbytes >= SMALL_NBYTES)
+    return sum(-(-nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES for nbytes in large)
 
 
 class Copy:
@@ -141,7 +124,6 @@ class Copy:
     ``collect``, the copy is complete. ``watched``: other tensors that share memory with the sources, and are written to
     instead. ``staging``: of ``gpu_copy.new_staging``, where sources are on a GPU.
 
-    >>> import torch
     >>> w = torch.ones(100_000)
     >>> copy = Copy({"w": w}, CopyMemory(0)); copy.finish(); w[:] = 2.0
     >>> copy.tensors["w"].sum().item(), copy.torn
@@ -159,21 +141,22 @@ class Copy:
         self.tensors: dict[str, torch.Tensor] = {}
         self.torn = False
         self.done = threading.Event()
-        self._pieces: deque[Callable[[], None]] = deque()
+        self._pieces: deque[Piece] = deque()
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
-        self._to_host: list[Callable[[], None]] = []
+        self._to_host: list[Piece] = []
         self._watched = list(watched)
-        sizes = {name: source.numel() * source.element_size() for name, source in sources.items()}
+        sizes = {name: source.nbytes for name, source in sources.items()}
         least = SMALL_NBYTES if sum(sizes.values()) > AT_ONCE_NBYTES else AT_ONCE_NBYTES + 1
         on_gpus: dict[Any, list[str]] = {}
         at_once = tuple(now)
         later = {name for name, nbytes in sizes.items() if nbytes >= least and not name.startswith(at_once)}
         for name, source in sources.items():
             if sizes[name] < SMALL_NBYTES and source.is_cpu:
-                self.tensors[name] = _copied(source)
+                self.tensors[name] = source.detach().clone(memory_format=torch.contiguous_format)
                 continue
-            self.tensors[name] = memory.like(source) if sizes[name] >= SMALL_NBYTES else _room(source)
+            large = sizes[name] >= SMALL_NBYTES
+            self.tensors[name] = memory.like(source) if large else torch.empty(source.shape, dtype=source.dtype)
             if source.is_cuda:
                 on_gpus.setdefault(source.device, []).append(name)
             elif name in later and source.is_cpu:
@@ -240,18 +223,14 @@ class Copy:
         return min(MOST_COPIERS, max(1, cores() // 4), max(1, self._left))
 
 
-def _pieces(target: torch.Tensor, source: torch.Tensor) -> list[Callable[[], None]]:
+def _pieces(target: torch.Tensor, source: torch.Tensor) -> list[Piece]:
     """Return functions that copy a piece each. C's copy of bytes lets other threads run, and starts none. (Getting
     addresses takes a tenth of the time of making two NumPy vectors, and training waits for this.)"""
     if not source.is_contiguous():
-        return [lambda: _whole(target, source)]
-    nbytes = source.numel() * source.element_size()
-    to, frm = target.data_ptr(), source.data_ptr()
-
-    def piece(lo: int) -> Callable[[], None]:
-        return lambda: _move(target, to + lo, source, frm + lo, min(PIECE_NBYTES, nbytes - lo))
-
-    return [piece(lo) for lo in range(0, nbytes, PIECE_NBYTES)]
+        return [partial(target.copy_, source.detach())]
+    nbytes, to, frm = source.nbytes, target.data_ptr(), source.data_ptr()
+    starts = range(0, nbytes, PIECE_NBYTES)
+    return [partial(_move, target, to + lo, source, frm + lo, min(PIECE_NBYTES, nbytes - lo)) for lo in starts]
 
 
 def _move(_target: torch.Tensor, to: int, _source: torch.Tensor, frm: int, nbytes: int) -> None:
@@ -259,10 +238,5 @@ def _move(_target: torch.Tensor, to: int, _source: torch.Tensor, frm: int, nbyte
     ctypes.memmove(to, frm, nbytes)
 
 
-def _whole(target: torch.Tensor, source: torch.Tensor) -> None:
-    target.copy_(source.detach())
-
-
 def _versions(tensors: Sequence[torch.Tensor]) -> list[int]:
-    """Return how often each tensor was written to."""
     return [0 if tensor.is_inference() else tensor._version for tensor in tensors]

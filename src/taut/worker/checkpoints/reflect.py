@@ -1,20 +1,16 @@
-"""The state of a codec, or of a strategy's method, between two steps: read field by field, so that neither need know
-anything of checkpoints.
-"""
+"""The state of a codec, or of a strategy's method, between two steps, read field by field."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection
+from typing import Any
 
 import numpy as np
+import torch
 
+from taut.strategies.allreduce.round_agreement import RoundMachine
 from taut.worker.checkpoints.state_tree import fold, unfold
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    import torch
 
 # The weights are stored separately; the rest is made anew by ``start``, or comes with ``retune`` and the roster.
 _NEVER = ("w", "b", "r", "kernels", "grid", "words", "workers", "local", "place", "members")
@@ -47,8 +43,8 @@ def remembered(
         elif isinstance(value, list) and value and all(_record(item) for item in value):
             items = [remembered(item, tensors, f"{full}.{index}") for index, item in enumerate(value)]
             kept[each.name] = {"$records": items}
-        elif isinstance(getattr(value, "completed", None), int):
-            kept[each.name] = {"$completed": value.completed}  # a group: how many rounds it has made
+        elif isinstance(value, RoundMachine):
+            kept[each.name] = {"$completed": value.completed}
         elif _plain(value):
             kept[each.name] = fold(value, full, tensors)
     return kept
@@ -63,7 +59,6 @@ def recall(
 ) -> None:
     """Restore ``state`` from the result of ``remembered``; fields that it no longer has are skipped. ``w``: the weights,
     to whose device tensors go. ``only``: as for ``remembered``."""
-    w = getattr(state, "w", w)
     for written, folded in kept.items():
         name = _RENAMED.get(written, written)
         within = _within(name, only)
@@ -81,7 +76,11 @@ def recall(
                 if completed:
                     held.stand = type(held.stand)(completed, True)  # the result of that round is not here
             case _:
-                _put(state, name, _like(w, unfold(folded, tensor)))
+                value = _like(w, unfold(folded, tensor))
+                if isinstance(held, np.ndarray) and isinstance(value, np.ndarray) and held.shape == value.shape:
+                    held[...] = value  # in place: there may be other views of it
+                else:
+                    setattr(state, name, value)
 
 
 def _within(name: str, only: Collection[str] | None) -> Collection[str] | None:
@@ -95,27 +94,14 @@ def _within(name: str, only: Collection[str] | None) -> Collection[str] | None:
     return tuple(each.removeprefix(f"{name}.") for each in only if each.startswith(f"{name}."))
 
 
-def _put(state: Any, name: str, value: Any) -> None:
-    """Set a field; vectors in place, since there may be other views of them."""
-    held = getattr(state, name)
-    if isinstance(held, np.ndarray) and isinstance(value, np.ndarray) and held.shape == value.shape:
-        held[...] = value
-    else:
-        setattr(state, name, value)
-
-
 def _record(value: Any) -> bool:
-    """Return whether this is a record whose fields may be set."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return False
-    frozen: bool = type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]
-    return not frozen
+    return not type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]
 
 
 def _plain(value: Any) -> bool:
     """Return whether this is a number, a text or a vector, or a dictionary, list or tuple of them."""
-    import torch
-
     if isinstance(value, dict):
         return all(_plain(item) for item in value.values())
     if isinstance(value, list | tuple):
@@ -124,9 +110,6 @@ def _plain(value: Any) -> bool:
 
 
 def _like(w: Any, value: Any) -> Any:
-    """Move tensors to the device of the weights."""
-    import torch
-
     if isinstance(value, dict):
         return {key: _like(w, item) for key, item in value.items()}
     return value.to(w.device) if isinstance(value, torch.Tensor) and isinstance(w, torch.Tensor) else value

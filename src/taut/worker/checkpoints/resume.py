@@ -8,6 +8,7 @@ on, so that no residual is lost. A worker without a part takes the first one's o
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+import torch
 
 from taut.codecs import Grid, spec
 from taut.core.checkpoint_names import MANIFEST, part_name
@@ -24,26 +26,17 @@ from taut.errors import Misuse, StorageFailed
 from taut.strategies.compatibility import agrees
 from taut.worker.checkpoints.file import Part, read_part
 from taut.worker.checkpoints.reflect import recall
+from taut.worker.exchange.base import Exchange
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.replica import Replica
+from taut.worker.model.vector_views import FlatParamsCodec
 
 if TYPE_CHECKING:
-    import torch
-
     from taut.strategies.registry import Choice
     from taut.worker.phases import Phases
     from taut.worker.torch_worker import TorchWorker
 
 log = logging.getLogger("taut")
-
-
-def assigned(rank: int, workers: int, parts: int) -> list[int]:
-    """Return the parts that worker ``rank`` of ``workers`` takes.
-
-    >>> [assigned(rank, 2, 5) for rank in (0, 1)], assigned(1, 3, 1)
-    ([[0, 2, 4], [1, 3]], [])
-    """
-    return list(range(rank, parts, workers))
 
 
 class Resumption:
@@ -53,7 +46,7 @@ class Resumption:
         self.folder, self.rank, self.workers, self.choice = folder, rank, workers, choice
         self._digests = _digests(folder)
         self.ranks = sorted(self._digests)
-        self.mine = [self.ranks[index] for index in assigned(rank, workers, len(self.ranks))]
+        self.mine = self.ranks[rank::workers]
         self._read: dict[int, Part] = {}
 
     @property
@@ -66,33 +59,27 @@ class Resumption:
             self._read[rank] = read_part(self.folder / part_name(rank), self._digests[rank])
         return self._read[rank]
 
-    def forget(self) -> None:
-        """Close the files: everything is restored."""
-        self._read.clear()
-
     # -------------------------------------------------------------------------------------- the run's weights
 
     def founded(self, replica: Replica, workers: int) -> None:
         """Load the run's weights into the founder's replica."""
         if not self.ranks:
-            remedy = "the run's folder must be on this machine, too"
-            raise StorageFailed(f"{self.folder} has no checkpoint: {remedy}")
+            raise StorageFailed(f"{self.folder} has no checkpoint: the run's folder must be on this machine, too")
         first, params = self.part(self.ranks[0]), replica.params
         check_model(first, params)
         _load_still(first, params)
-        shared = self._weights("b", agrees(self.choice)) if replica.talks else self._weights("w", self.of_gradients)
-        replica.resume(shared, Grid.unpack(first.document["grid"], params.names), workers)
+        alike = agrees(self.choice) if replica.talks else self.of_gradients
+        replica.resume(self._weights(alike), Grid.unpack(first.document["grid"], params.names), workers)
         self.joined(replica, workers)
 
-    def _weights(self, name: str, alike: bool) -> Any:
-        """Return the first part's weights, if all have the same but for updates under way; else the mean, as at the end
-        of a run."""
-        total: Any = self.part(self.ranks[0]).tensor(name).numpy()
+    def _weights(self, alike: bool) -> Any:
+        """Return the first part's weights, if all have the same but for updates under way; else the mean."""
+        total: Any = _shared(self.part(self.ranks[0])).numpy()
         if alike or len(self.ranks) == 1:
             return total
         total = total.astype(np.float64)
         for rank in self.ranks[1:]:
-            total += self.part(rank).tensor(name).numpy()
+            total += _shared(self.part(rank)).numpy()
         return (total / len(self.ranks)).astype(np.float32)
 
     def joined(self, replica: Replica, workers: int) -> None:
@@ -111,28 +98,26 @@ class Resumption:
     def _restore_codec(self, replica: Replica, mine: list[Part], workers: int) -> None:
         params, state, first = replica.params, replica.codec_state, mine[0]
         shared = np.array(params.host(state.b))
-        if len(mine) == 1 and np.array_equal(first.tensor("b").numpy(), shared):
+        if len(mine) == 1 and np.array_equal(_shared(first).numpy(), shared):
             params.load(first.tensor("w").numpy())
         else:  # its own weights strayed from the shared ones: restore the mean stray of the parts that it takes
-            strays = sum((part.tensor("w") - part.tensor("b")).double() for part in mine)
+            strays = sum((part.tensor("w") - _shared(part)).double() for part in mine)
             params.load(shared + (strays / len(mine)).float().numpy())  # type: ignore[union-attr]
-        if state.r is not None and all("r" in part for part in mine):
+        if state.r is not None and all("r" in part.names for part in mine):
             state.kernels.load(state.r, sum(part.tensor("r") for part in mine).numpy())  # type: ignore[union-attr]
         if first.document["codec"] == spec(replica.codec):
-            recall(state, first.document["memory"], first.tensor)
+            recall(state, first.document["memory"], first.tensor, state.w)
             if workers != len(self.ranks):
                 replica.retune(workers, state.staleness)
 
     # ------------------------------------------------------------------------------------------ the worker's
 
     @property
-    def _own(self) -> Part | None:
-        """Return the part with this worker's counts and random states."""
+    def _own(self) -> Part | None:  # with this worker's counts and random states
         return self.part(self.mine[0]) if self.mine else None
 
     @property
-    def _trained(self) -> Part | None:
-        """Return the part with this worker's optimizer, schedulers and the like."""
+    def _trained(self) -> Part | None:  # with this worker's optimizer, schedulers and the like
         if not self.ranks:
             return None
         return self.part(self.ranks[0]) if self.of_gradients or not self.mine else self._own
@@ -158,11 +143,11 @@ class Resumption:
             _load_optimizer(trained, worker.optimizer)
             _load_also(trained, also)
 
-    def restore_talk(self, exchange: Any) -> None:
+    def restore_talk(self, exchange: Exchange) -> None:
         part = self._own
         if part is not None:
             exchange.restore(part.document["talk"])
-            self._restore_coder(exchange, part)
+            self._restore_coder(exchange.coder, part)
         if self.choice.is_method and self.ranks:
             self._restore_method(exchange.method_state, part)
 
@@ -177,15 +162,14 @@ class Resumption:
         if part is not None and self.workers == len(self.ranks):
             recall(state, part.document["method"], part.tensor, only=kind.keeps_own)
 
-    def _restore_coder(self, exchange: Any, part: Part) -> None:
+    def _restore_coder(self, coder: FlatParamsCodec | None, part: Part) -> None:
         """Restore the residual of a codec of gradients; if there are fewer workers, each takes over others', too."""
-        coder = getattr(getattr(exchange, "local", None), "coder", None)
         if coder is None or not part.document.get("coder") or part.document["codec"] != spec(coder.codec):
             return
-        state = coder._state
-        recall(state, part.document["coder"], part.tensor)
+        state: Any = coder._state
+        recall(state, part.document["coder"], part.tensor, state.w)
         if state.r is not None:
-            left = [self.part(rank).tensor("coder.r") for rank in self.mine if "coder.r" in self.part(rank)]
+            left = [self.part(rank).tensor("coder.r") for rank in self.mine if "coder.r" in self.part(rank).names]
             state.r[:] = sum(left).numpy()  # type: ignore[union-attr]
 
     def restore_schedule(self, optimizer: torch.optim.Optimizer, also: Mapping[str, Any]) -> None:
@@ -196,7 +180,7 @@ class Resumption:
             for group, kept in zip(optimizer.param_groups, groups, strict=True):
                 group.update({name: value for name, value in kept.items() if name != "params"})
             _load_also(trained, also)
-        self.forget()
+        self._read.clear()  # everything is restored: close the files
 
     def random_states(self) -> dict[str, Any] | None:
         states: dict[str, Any] | None = self._own.tree("random") if self._own is not None else None
@@ -216,22 +200,23 @@ def _digests(folder: Path) -> dict[int, str]:
         raise StorageFailed(f"{folder / MANIFEST} cannot be read: {error}") from None
 
 
+def _shared(part: Part) -> torch.Tensor:
+    """Return a part's shared weights; its own, if it is of an earlier phase, without shared ones, than others."""
+    return part.tensor("b" if "b" in part.names else "w")
+
+
 def check_model(part: Part, params: FlatParams) -> None:
     """Raise ``Misuse``, naming the first tensor in which the checkpoint's model differs."""
     kept = [msgspec.convert(each, TensorSpec) for each in part.document["model"]]
-    given = params.specs()
-    for theirs, mine in zip(kept, given, strict=False):
-        if theirs != mine:
-            raise _another(_describe(mine), _describe(theirs), part)
-    if len(kept) != len(given):
-        longer = max(kept, given, key=len)
-        extra, what = longer[min(len(kept), len(given))], "a tensor more" if len(given) > len(kept) else "a tensor less"
-        raise _another(f"{what}, {extra.name!r}", f"{len(kept)} tensors", part)
-
-
-def _another(given: str, expected: str, part: Part) -> Misuse:
-    remedy = f"the checkpoint in {part.path.parent} is of another model: use the script and arguments that made it"
-    return Misuse(f"a model with {given}", expected, remedy)
+    for theirs, mine in itertools.zip_longest(kept, params.specs()):
+        if theirs == mine:
+            continue
+        if theirs is None or mine is None:
+            given, expected = f"a tensor {'more' if mine else 'less'}, {(mine or theirs).name!r}", f"{len(kept)} tensors"
+        else:
+            given, expected = _describe(mine), _describe(theirs)
+        remedy = f"the checkpoint in {part.path.parent} is of another model: use the script and arguments that made it"
+        raise Misuse(f"a model with {given}", expected, remedy)
 
 
 def _describe(one: TensorSpec) -> str:
@@ -241,8 +226,6 @@ def _describe(one: TensorSpec) -> str:
 
 
 def _load_still(part: Part, params: FlatParams) -> None:
-    import torch
-
     with torch.no_grad():
         for name, tensor, kind in params.named():
             if kind != "trained":

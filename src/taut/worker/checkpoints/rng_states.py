@@ -6,32 +6,24 @@ import random
 from typing import Any
 
 import numpy as np
+import torch
 
 
 def random_states() -> dict[str, Any]:
     """Return the random states as they are now.
 
-    >>> import torch
     >>> before = random_states(); drawn = (random.random(), float(np.random.rand()), float(torch.rand(())))
     >>> put_back_random_states(before); drawn == (random.random(), float(np.random.rand()), float(torch.rand(())))
     True
     """
-    import torch
-
     version, words, gauss = random.getstate()
     legacy: Any = np.random.get_state(legacy=False)
     return {
         "python": (version, np.array(words, np.uint32).view(np.int32), gauss),
         "numpy": {**legacy, "state": {**legacy["state"], "key": legacy["state"]["key"].view(np.int32)}},
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if _uses_gpus() else [],
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],  # type: ignore[no-untyped-call]
     }
-
-
-def _uses_gpus() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 def _words(kept: Any) -> Any:
@@ -40,9 +32,6 @@ def _words(kept: Any) -> Any:
 
 
 def put_back_random_states(states: dict[str, Any]) -> None:
-    """Restore the random states."""
-    import torch
-
     version, words, gauss = states["python"]
     random.setstate((version, tuple(_words(words).tolist()), gauss))
     legacy = states["numpy"]

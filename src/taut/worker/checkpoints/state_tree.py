@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
+import torch
 
 from taut.errors import Misuse
-
-if TYPE_CHECKING:
-    import torch
 
 _PLAIN = (type(None), bool, int, float, str)
 
@@ -21,19 +19,18 @@ def fold(value: Any, name: str, tensors: dict[str, torch.Tensor], blame: str = "
     them before they change. Raises ``Misuse`` for anything but tensors, numbers, texts, and lists, tuples and
     dictionaries of them.
 
-    >>> import torch
     >>> tensors = {}
     >>> fold({0: {"step": torch.ones(()), "betas": (0.9, 0.99)}}, "optimizer", tensors)
     {'$pairs': [[0, {'step': {'$tensor': 'optimizer.0.step'}, 'betas': {'$tuple': [0.9, 0.99]}}]]}
     >>> unfold(_, tensors.__getitem__)
     {0: {'step': tensor(1.), 'betas': (0.9, 0.99)}}
     """
-    import torch
-
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, torch.Tensor):
-        tensors[name] = _checked(value, name, blame)
+        if value.layout != torch.strided or value.is_complex() or value.is_quantized:
+            raise Misuse(f"{blame or name} with a tensor {name} of layout {value.layout}", "dense real tensors")
+        tensors[name] = value.detach()
         return {"$tensor": name}
     if isinstance(value, np.ndarray):
         plain = value.flags.writeable and value.flags.c_contiguous
@@ -42,7 +39,7 @@ def fold(value: Any, name: str, tensors: dict[str, torch.Tensor], blame: str = "
     if type(value) in _PLAIN:
         return value
     if isinstance(value, Counter):
-        return {"$counter": [[key, count] for key, count in value.items()]}
+        return {"$counter": list(map(list, value.items()))}
     if isinstance(value, dict):
         return _fold_dict(value, name, tensors, blame)
     kinds: dict[type, str] = {tuple: "$tuple", deque: "$deque"}
@@ -83,10 +80,8 @@ def unfold(folded: Any, tensor: Callable[[str], torch.Tensor]) -> Any:  # noqa: 
                 return tensor(held)
             case "$array":
                 return tensor(held).numpy()
-            case "$tuple":
-                return tuple(unfold(item, tensor) for item in held)
-            case "$deque":
-                return deque(unfold(item, tensor) for item in held)
+            case "$tuple" | "$deque":
+                return (tuple if kind == "$tuple" else deque)(unfold(item, tensor) for item in held)
             case "$counter":
                 return Counter(dict(held))
             case "$pairs":
@@ -94,9 +89,14 @@ def unfold(folded: Any, tensor: Callable[[str], torch.Tensor]) -> Any:  # noqa: 
     return {key: unfold(item, tensor) for key, item in folded.items()}
 
 
-def _checked(tensor: torch.Tensor, name: str, blame: str) -> torch.Tensor:
-    import torch
+def check_also(also: Mapping[str, Any]) -> None:
+    """Raise ``Misuse`` unless everything in ``also`` can be saved and restored.
 
-    if tensor.layout != torch.strided or tensor.is_complex() or tensor.is_quantized:
-        raise Misuse(f"{blame or name} with a tensor {name} of layout {tensor.layout}", "dense real tensors")
-    return tensor.detach()
+    >>> check_also({"step": 3})
+    Traceback (most recent call last):
+    taut.errors.Misuse: join(also={'step': 3}): expected objects with state_dict and load_state_dict
+    """
+    for name, each in also.items():
+        if not hasattr(each, "state_dict") or not hasattr(each, "load_state_dict"):
+            raise Misuse(f"join(also={{{name!r}: {each!r}}})", "objects with state_dict and load_state_dict")
+        fold(each.state_dict(), name, {}, blame=f"join(also={{{name!r}: ...}})")

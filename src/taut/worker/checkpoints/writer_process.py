@@ -16,7 +16,6 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from taut.errors import StorageFailed
 from taut.worker.checkpoints import writer_program
@@ -28,8 +27,7 @@ PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from {writer_program.__na
 
 
 class WriterProcessLost(Exception):
-    """The writer process is gone: it could not be started, or it was killed. Users never see this error: the worker
-    writes the file itself then."""
+    """The writer process could not be started, or was killed: the worker writes the file itself then."""
 
 
 class WriterProcess:
@@ -50,27 +48,21 @@ class WriterProcess:
 
     def write(self, path: Path, views: Sequence[memoryview], digest_nbytes: int, within_s: float | None = None) -> str:
         """Write ``path`` whole or not at all; return its hash. Raises ``StorageFailed`` if the disk fails,
-        ``WriterProcessLost`` if the writer is gone. ``within_s``: the writer gives way to others, the less the more of
-        that has passed."""
+        ``WriterProcessLost`` if the writer is gone. ``within_s``: the writer gives way, the less the more of it has
+        passed."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise WriterProcessLost
-        order = json.dumps(
-            {
-                "path": os.path.abspath(path),
-                "nbytes": sum(map(len, views)),
-                "digest_nbytes": digest_nbytes,
-                "within_s": within_s,
-            }
-        ).encode()
+        asked = {"path": os.path.abspath(path), "nbytes": sum(map(len, views))}
+        order = json.dumps({**asked, "digest_nbytes": digest_nbytes, "within_s": within_s}).encode()
         try:
             _send(process.stdin.fileno(), [memoryview(len(order).to_bytes(8, "little") + order), *views])
-            answer = _answer(process.stdout.fileno())
+            answer: dict[str, str] = json.loads(process.stdout.readline())  # of nothing, if the writer is gone
         except (BrokenPipeError, ValueError) as error:
             raise WriterProcessLost from error
         if answer["error"]:
             raise StorageFailed(f"{path} could not be written: {answer['error']}")
-        return str(answer["digest"])
+        return answer["digest"]
 
 
 def _started() -> subprocess.Popen[bytes] | None:
@@ -92,7 +84,6 @@ def _started() -> subprocess.Popen[bytes] | None:
 
 
 def _send(pipe: int, views: Sequence[memoryview]) -> None:
-    """Write all views, in as few system calls as possible."""
     left = deque(view for view in views if len(view))
     while left:
         sent = os.writev(pipe, list(itertools.islice(left, AT_ONCE)))
@@ -100,18 +91,6 @@ def _send(pipe: int, views: Sequence[memoryview]) -> None:
             sent -= len(left.popleft())
         if sent:
             left[0] = left[0][sent:]
-
-
-def _answer(pipe: int) -> dict[str, Any]:
-    """Read a line of JSON. Raises ``ValueError`` if the writer is gone."""
-    line = b""
-    while not line.endswith(b"\n"):
-        piece = os.read(pipe, PIPE_NBYTES)
-        if not piece:
-            raise ValueError(line)
-        line += piece
-    answer: dict[str, Any] = json.loads(line)
-    return answer
 
 
 def _end(process: subprocess.Popen[bytes] | None, owner: int) -> None:

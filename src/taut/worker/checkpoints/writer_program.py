@@ -21,7 +21,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 from taut.core.files import AtomicFile
@@ -79,37 +79,15 @@ class HashedFile:
                 os.posix_fadvise(self._file.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def use_batch_scheduling() -> None:
-    """Let this thread, on Linux, preempt no other thread when it wakes."""
+def give_way(policy: str = "SCHED_BATCH", niceness: int = 0) -> None:
+    """Lower, on Linux, the priority of this thread and of those that it starts, for good: raising it again takes rights
+    that we do not have. SCHED_BATCH preempts no other thread when it wakes. SCHED_IDLE works only when a core is idle, or
+    nearly so: any thread that wakes takes the core back at once. (Threads of other classes keep it for milliseconds.)"""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-
-
-def lower_priority() -> None:
-    """Lower, on Linux, the priority of this thread and of those that it starts."""
-    use_batch_scheduling()
-    raise_niceness(HURRIED_NICENESS)
-
-
-def raise_niceness(by: int) -> None:
-    """Lower the priority of this thread for good: raising it again takes rights that we do not have."""
-    if sys.platform == "linux":
+            os.sched_setscheduler(0, getattr(os, policy), os.sched_param(0))
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + by)
-
-
-def use_idle_scheduling() -> None:
-    """Let this thread, on Linux, work only when a core is idle, or nearly so: any thread that wakes takes the core back
-    at once. (A thread of another class, even of low priority, keeps it for a few milliseconds.)"""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-
-
-def lower_priority_further() -> None:
-    """Let this thread, on Linux, take less than others where a core is never idle."""
-    raise_niceness(NICENESS - HURRIED_NICENESS)
+            os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + niceness)
 
 
 # --------------------------------------------------------------------------------------------------- the program
@@ -120,13 +98,14 @@ class FileReceiver:
     read all the same, so that the next order is found behind them. ``EOFError``: the worker is gone."""
 
     def __init__(self, order: dict[str, Any], source: int) -> None:
-        self.error, self.digest = "", ""
+        self.error = self.digest = ""
         self._source, self._left = source, int(order["nbytes"])
         self._buffer = memoryview(bytearray(min(PIECE_NBYTES, max(1, self._left))))
-        self._writing: HashedFile | None = None
+        self._file: HashedFile | None = None
         self._gone = False
-        self.relieved = threading.Event()  # another thread is to do the rest
-        self._try(lambda: self._begin(order["path"], int(order["digest_nbytes"])))
+        self._relieved = threading.Event()  # another thread is to do the rest
+        with self._watched():
+            self._file = HashedFile(order["path"], int(order["digest_nbytes"]))
 
     @property
     def over(self) -> bool:
@@ -134,40 +113,49 @@ class FileReceiver:
 
     def go_on(self) -> None:
         """Copy until all bytes are there, the worker is gone, or another thread is to go on."""
-        while not self.over and not self.relieved.is_set():
-            piece = self._buffer[: min(len(self._buffer), self._left)]
-            count = os.readv(self._source, [piece])
+        while not self.over and not self._relieved.is_set():
+            count = os.readv(self._source, [self._buffer[: self._left]])
             self._left -= count
             self._gone = not count
-            self._try(lambda piece=piece[:count]: self._add(piece))  # type: ignore[misc]
+            with self._watched():
+                if self._file is not None:
+                    self._file.add(self._buffer[:count])
+
+    def go_on_beside(self, policy: str, niceness: int, most_s: float | None) -> None:
+        """Go on in a thread of its own, which gives way to others, for at most ``most_s``."""
+
+        def work() -> None:
+            give_way(policy, niceness)
+            self.go_on()
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(most_s)
+        self._relieved.set()
+        thread.join()
+        self._relieved.clear()
 
     def end(self) -> None:
         """Finish the file, or abandon it if the worker is gone."""
         if self._gone:
-            if self._writing is not None:
-                self._writing.abandon()
+            self._abandon()
             raise EOFError
-        self._try(self._finish)
+        with self._watched():
+            if self._file is not None:
+                self.digest = self._file.finish()
 
-    def _begin(self, path: str, digest_nbytes: int) -> None:
-        self._writing = HashedFile(path, digest_nbytes)
-
-    def _add(self, piece: memoryview) -> None:
-        if self._writing is not None:
-            self._writing.add(piece)
-
-    def _finish(self) -> None:
-        if self._writing is not None:
-            self.digest = self._writing.finish()
-
-    def _try(self, work: Callable[[], None]) -> None:
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
         try:
-            work()
+            yield
         except OSError as error:
             self.error = self.error or error.strerror or str(error)
-            if self._writing is not None:
-                self._writing.abandon()
-                self._writing = None
+            self._abandon()
+
+    def _abandon(self) -> None:
+        if self._file is not None:
+            self._file.abandon()
+            self._file = None
 
 
 def write_file(order: dict[str, Any], source: int) -> dict[str, str]:
@@ -176,29 +164,16 @@ def write_file(order: dict[str, Any], source: int) -> dict[str, str]:
     receiver = FileReceiver(order, source)
     within_s = order["within_s"]
     begun_s = time.monotonic()
-    for until, give_way in ((IDLE_UNTIL, use_idle_scheduling), (NICE_UNTIL, lower_priority_further)):
+    for until, policy, niceness in (
+        (IDLE_UNTIL, "SCHED_IDLE", 0),
+        (NICE_UNTIL, "SCHED_BATCH", NICENESS - HURRIED_NICENESS),
+    ):
         if not receiver.over:
             left_s = None if within_s is None else max(0.0, begun_s + until * within_s - time.monotonic())
-            _beside(receiver, give_way, left_s)
+            receiver.go_on_beside(policy, niceness, left_s)
     receiver.go_on()
     receiver.end()
     return {"digest": receiver.digest, "error": receiver.error}
-
-
-def _beside(receiver: FileReceiver, give_way: Callable[[], None], most_s: float | None) -> None:
-    """Go on in a thread of its own, for at most ``most_s``."""
-
-    def work() -> None:
-        give_way()
-        receiver.go_on()
-
-    receiver.relieved.clear()
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(most_s)
-    receiver.relieved.set()
-    thread.join()
-    receiver.relieved.clear()
 
 
 def serve(source: int, sink: int) -> None:
@@ -225,5 +200,5 @@ def main() -> None:
     """Write files for the worker that has started this process, until it is gone."""
     for number in (signal.SIGINT, signal.SIGTERM):  # they are meant for the worker; this process ends when that is gone
         signal.signal(number, signal.SIG_IGN)
-    lower_priority()
+    give_way(niceness=HURRIED_NICENESS)
     serve(0, 1)

@@ -24,8 +24,7 @@ from taut.worker.standalone.worker import Vector
 
 @dataclass(frozen=True)
 class MeasuredCodec:
-    """One codec on updates of ``elements``. ``error`` is None if there was nothing to send. Times and ``nbytes`` are
-    those of one update, on average."""
+    """One codec on updates of ``elements``. ``error``: None if nothing was sent. Times and ``nbytes`` are means."""
 
     spec: str
     elements: int
@@ -37,12 +36,10 @@ class MeasuredCodec:
 
     @property
     def bits(self) -> float:
-        """Return the bits per element."""
         return 8.0 * self.nbytes / max(1, self.elements)
 
     @property
     def encode_ns(self) -> float:
-        """Return the nanoseconds per element."""
         return 1e9 * self.encode_s / max(1, self.elements)
 
     @property
@@ -83,14 +80,13 @@ class Trial:
     codec: Codec
     w: Vector
     shapes: Sequence[tuple[int, ...]] = ()
-    seed: int = 0
     clock: Clock = field(default_factory=MonotonicClock)
     other: State | None = field(default=None, repr=False)  # the receiver; sharing one among trials saves memory
 
     def __post_init__(self) -> None:
         self.w = self.w.copy()
         self._codec = without_warmup(self.codec)
-        self._state = self._codec.start(self.w, 1, shapes=self.shapes, seed=self.seed)
+        self._state = self._codec.start(self.w, 1, shapes=self.shapes)
         self._other = receiver(len(self.w)) if self.other is None else self.other
         self._encode_s: list[float] = []
         self._decode_s: list[float] = []

@@ -5,11 +5,9 @@
 Bits are those of one step. As in a real worker (``worker/model/replica.py``), if encoding would take more than 2% of a
 step only a fragment is encoded after each. Only the later half of the steps counts: kernels are compiled in the first,
 and codecs find their limits in those that follow; a codec's warm-up is turned off. The median of their times counts,
-since some are interrupted. Codecs that see matrices see one here, as wide as it is high: the copy is a sample, without
-shapes.
+since some are interrupted. Codecs that see matrices see a square one here: the copy is a sample.
 
-For ``taut probe``, whose method (``strategies/probing/probe_method.py``) decides when. The clock is an argument, for
-tests.
+For ``taut probe``, whose method (``strategies/probing/probe_method.py``) decides when.
 """
 
 from __future__ import annotations

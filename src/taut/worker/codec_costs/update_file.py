@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
 
 from taut.errors import Misuse
 from taut.worker.standalone.worker import Vector
@@ -27,8 +28,8 @@ KINDS = (
 
 @dataclass(frozen=True)
 class FoundUpdate:
-    """``update``: one flat vector of all tensors; ``weights``: where it begins, zeros if that is not known. ``what``: the
-    source, in words."""
+    """``update``: one flat vector of all tensors; ``weights``: where it begins, or zeros. ``what``: the source, in
+    words."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -94,8 +95,6 @@ def _read(path: Path) -> dict[str, Any]:
     """Read the floating-point tensors that have elements, by name, as float32."""
     if not path.is_file():
         raise Misuse(f"checkpoint {str(path)!r}", "a file that exists")
-    from safetensors import SafetensorError, safe_open
-
     found: dict[str, Any] = {}
     try:
         with safe_open(path, framework="pt") as file:

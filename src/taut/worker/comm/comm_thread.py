@@ -119,9 +119,9 @@ class CommThread(Dispatcher):
         finally:
             self._transport_lock.release()
 
-    def ticked(self, clock: int) -> None:
-        """Tell the others this worker's clock, where the strategy bounds the delay."""
-        self._command(partial(self.protocols.tell, ev.Ticked(clock)))
+    def tell(self, event: ev.Event) -> None:
+        """Tell the strategy that ``event`` happened: this worker's clock, what was included, or that no more follows."""
+        self._command(partial(self.protocols.tell, event))
 
     def advance(self, protocol: Protocol) -> None:
         """Go to the next phase, which runs ``protocol``; return when the communication thread is there."""
@@ -133,20 +133,12 @@ class CommThread(Dispatcher):
         self.protocols.advance(protocol)
         self.transfer.enter(self.phase_protocol.phase)
 
-    def taken(self, positions: dict[int, int]) -> None:
-        """Tell the strategy that everything up to ``positions`` has been included."""
-        self._command(partial(self.protocols.tell, ev.Taken(positions)))
-
-    def end(self) -> None:
-        """Tell the strategy that this worker will publish no more."""
-        self._command(partial(self.protocols.tell, ev.Ended()))
-
     def synced(self, phase_protocol: PhaseProtocol, have: dict[int, int], tail: Sequence[ev.Include]) -> None:
         """Tell a phase that its state is here. The run may have gone on to another phase meanwhile."""
         self._command(partial(self.protocols.tell, ev.Synced(have, list(tail)), phase_protocol))
 
     def grant(self, state: Snapshot, have: dict[int, int]) -> None:
-        """Give the snapshot that ``snapshot_wanted`` asked for. It holds everything that ``take`` has returned."""
+        """Give the snapshot that ``transfer.wanted`` asked for. It holds everything that ``take`` has returned."""
         self.transfer.wanted = False
         self._command(partial(self._grant, self.complement(state), have))
 
@@ -159,7 +151,7 @@ class CommThread(Dispatcher):
 
     def post(self, tell: ev.Tell, phase_protocol: PhaseProtocol | None = None) -> None:
         """Send a method's message to another worker, reliably and in order. From any thread."""
-        self._commands.append(partial(self.protocols.post, tell, phase_protocol or self.phase_protocol))
+        self._commands.append(partial(self.protocols.tell, tell, phase_protocol or self.phase_protocol, True))
         if threading.current_thread() is not self._thread:
             self.transport.wake()
 

@@ -21,7 +21,7 @@ from taut.topologies.shape import Shape
 from taut.transport.framing import decode, encode, nbytes
 from taut.transport.transport import Transport
 from taut.worker.comm.election import ElectionDriver
-from taut.worker.comm.phase_protocols import PhaseProtocol, PhaseProtocols, Protocol
+from taut.worker.comm.phase_protocols import PhaseProtocol, PhaseProtocols, Protocol, Tagged
 from taut.worker.comm.rejections import Rejections
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.comm.state_transfer import StateTransfer
@@ -64,15 +64,6 @@ class Dispatcher:
         self.supervisor.view = election.told
         self.election = election
 
-    def supervisor_lost(self) -> bool:
-        """Return whether the supervisor is silent for so long that no worker waits for it any more."""
-        return self.supervisor.lost()
-
-    @property
-    def snapshot_wanted(self) -> bool:
-        """Return whether the training thread is to make a snapshot, for a newcomer."""
-        return self.transfer.wanted
-
     @property
     def bounded(self) -> bool:
         phase_protocol = self.protocols.present
@@ -93,15 +84,22 @@ class Dispatcher:
 
     def work(self, timeout_s: float | None) -> None:
         """Take in what came (``None``: not now), carry out what the training thread asked for, and do what is due."""
-        if timeout_s is not None:
-            for sender, frames in self.transport.receive(timeout_s):
-                try:
-                    if sender == msg.SUPERVISOR:
-                        self._on_supervisor(*decode(frames, msg.SupervisorMessage))
-                    elif self.protocols.present is not None:
-                        self._on_peer(sender, *decode(frames, msg.PeerMessage))
-                except MalformedMessage as error:
-                    self.rejections.add(sender, str(error))
+        for sender, frames in self.transport.receive(timeout_s) if timeout_s is not None else ():
+            try:
+                if sender == msg.SUPERVISOR:
+                    self._on_supervisor(*decode(frames, msg.SupervisorMessage))
+                elif self.protocols.present is not None:
+                    message, payloads = decode(frames, msg.PeerMessage)
+                    if self.election is not None:
+                        self.election.seen(sender, self.clock.now())
+                    if isinstance(message, Tagged):
+                        if message.phase >= self.transfer.phase and has_state(message):
+                            self.transfer.forget(sender)
+                        self.protocols.arrived(sender, message, payloads)
+                    else:
+                        self._on_request(sender, message, payloads)
+            except MalformedMessage as error:
+                self.rejections.add(sender, str(error))
         while self._commands:
             self._commands.popleft()()
         self.supervisor.send()
@@ -157,15 +155,8 @@ class Dispatcher:
         self.transfer.enter(welcome.phase)
         self.status.note(state=None)
 
-    def _on_peer(self, sender: int, message: Any, payloads: list[bytes]) -> None:
-        if self.election is not None:
-            self.election.seen(sender, self.clock.now())
+    def _on_request(self, sender: int, message: Any, payloads: list[bytes]) -> None:
         match message:
-            case msg.Updates() | msg.Report() | msg.Parcel() | msg.Receipt():
-                pending = isinstance(message, msg.Updates) or (isinstance(message, msg.Report) and message.position < 0)
-                if not pending and message.phase >= self.transfer.phase:
-                    self.transfer.forget(sender)
-                self.protocols.arrived(sender, message, payloads)
             case msg.StateRequest():
                 self.transfer.asked(sender, message)
             case msg.StateChunk():
@@ -199,3 +190,9 @@ class Dispatcher:
         sent = self.transport.send(to, frames)
         self.bytes_sent += nbytes(frames) if sent else 0
         return sent
+
+
+def has_state(message: Tagged) -> bool:
+    """Return whether this message shows that its sender has the run's state. Updates do not; nor do reports without a
+    position, which a newcomer sends."""
+    return not isinstance(message, msg.Updates) and not (isinstance(message, msg.Report) and message.position < 0)

@@ -226,8 +226,7 @@ class PhaseProtocols:
             target = previous
         elif isinstance(message, Updates | Parcel) and (self._backlog.full(sender) or target.backlog.full(sender)):
             return  # it will be sent again
-        channeled = isinstance(message, Parcel | Receipt)
-        (self.post if channeled else self.tell)(ev.Arrived(sender, message, payloads), target)
+        self.tell(ev.Arrived(sender, message, payloads), target, isinstance(message, Parcel | Receipt))
 
     def tell_all(self, event: ev.PeerGone | ev.Tick) -> None:
         """Tell the present phase, and the one before, which goes on until everybody is through with it."""
@@ -237,29 +236,19 @@ class PhaseProtocols:
     def _tell_both(self, event: ev.PeerJoined | ev.PeerGone | ev.PeerAhead | ev.Tick, target: PhaseProtocol) -> None:
         self.tell(event, target)
         if target.stream is not None:
-            self.post(event, target)
+            self.tell(event, target, channels=True)
 
-    def post(self, event: ev.Event, target: PhaseProtocol) -> None:
-        """Tell the channels of a phase that ``event`` happened, and carry out the answer."""
-        self._carry_out(target.channels.on(target.channels_state, event, self._clock.now()), target)
-
-    def tell(self, event: ev.Event, target: PhaseProtocol | None = None) -> None:
-        """Tell the stream of a phase (None: the present one) that ``event`` happened, and carry out the answer; where
-        there is no stream, tell the channels."""
+    def tell(  # noqa: PLR0912  # one case per action
+        self, event: ev.Event, target: PhaseProtocol | None = None, channels: bool = False
+    ) -> None:
+        """Tell the stream of a phase (None: the present one) that ``event`` happened, and carry out the answer. Tell the
+        channels where there is no stream, or where they are meant."""
         target = target or self.phase_protocol
-        stream, state = target.stream, target.stream_state
+        stream, state = (None, None) if channels else (target.stream, target.stream_state)
         if stream is None or state is None:
-            self.post(event, target)
-            return
-        self._carry_out(stream.on(state, event, self._clock.now()), target)
-        if target is not self.present:
-            return
-        self.staleness = state.staleness
-        if stream.bounded and (pace := (stream.horizon(state), state.fastest())) != (self.horizon, self.fastest):
-            self.horizon, self.fastest = pace
-            self._status.note()
-
-    def _carry_out(self, actions: list[ev.Action], target: PhaseProtocol) -> None:
+            actions = target.channels.on(target.channels_state, event, self._clock.now())
+        else:
+            actions = stream.on(state, event, self._clock.now())
         blocked: set[int] = set()
         for action in actions:
             match action:
@@ -269,7 +258,7 @@ class PhaseProtocols:
                         continue
                     if isinstance(message, Updates | Parcel):
                         blocked.add(to)
-                        (self.tell if isinstance(message, Updates) else self.post)(ev.Blocked(to, message), target)
+                        self.tell(ev.Blocked(to, message), target, isinstance(message, Parcel))
                 case ev.Include() if target is self.present:  # the phase before is over here, and complete
                     self._backlog.came(action.origin, action.nbytes)
                     self.arrivals.append(action)
@@ -284,6 +273,13 @@ class PhaseProtocols:
                     self._rejections.add(sender, why)
                 case ev.Disputed(origin, other):
                     self._rejections.dispute(origin, other)
-                case ev.Drained():
-                    if target is self.present:  # the one before says so again when somebody dies after it
-                        self._status.note(drained=True)
+                case ev.Drained() if target is self.present:  # the one before says so again when somebody dies after it
+                    self._status.note(drained=True)
+        if stream is not None and state is not None and target is self.present:
+            self._note_pace(stream, state)
+
+    def _note_pace(self, stream: Broadcast, state: BroadcastState) -> None:
+        self.staleness = state.staleness
+        if stream.bounded and (pace := (stream.horizon(state), state.fastest())) != (self.horizon, self.fastest):
+            self.horizon, self.fastest = pace
+            self._status.note()

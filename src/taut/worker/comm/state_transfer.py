@@ -1,5 +1,9 @@
-"""Handing a state from a donor to a newcomer, in chunks that the newcomer asks for one by one, by the communication
-threads of both. ``Donation`` and ``Fetch`` are pure: time is a number."""
+"""Handing a state from a donor to a newcomer, in chunks that the newcomer asks for, by the communication threads of both.
+
+Before the run starts, a donor may itself still be taking the state from another: it passes on what it has
+(``Fetch.chunk``). So a chain of workers takes about as long as one. ``Donation`` and ``Fetch`` are pure: time is a
+number.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,15 @@ from taut.strategies.delivery.channels import ChannelsState
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.model.snapshot import Snapshot, pack
 
-CHUNK_NBYTES = 4 << 20
+FIRST_NBYTES, CHUNK_NBYTES = 8 << 10, 1 << 20  # of the first chunk, and of the largest
+SHORT_S, LONG_S = 0.1, 0.75  # a chunk that takes less or more makes the next ones larger or smaller
+UNDER_WAY = 2  # chunks that are asked for at a time
 # Before asking again, doubled each time up to the longest: a donor that was cut off is asked soon after it is back. An
 # answered request starts anew.
 PATIENCE_S, LONGEST_S = 1.0, 16.0
+PATIENT = 8  # times as long as the last chunk took
 MOST_SNAPSHOTS = 16  # that one worker may ask for
+MOST_WAITING = 16  # requests of one worker for chunks that have not come
 
 Links = BroadcastState | ChannelsState
 Send = Callable[[int, StateRequest | StateChunk, Sequence[bytes]], object]
@@ -30,37 +38,37 @@ Send = Callable[[int, StateRequest | StateChunk, Sequence[bytes]], object]
 class Donation:
     """The donor's side: the workers that wait for a snapshot, and the snapshots that are being read."""
 
-    waiting: set[int] = field(default_factory=set)
+    waiting: dict[int, int] = field(default_factory=dict)  # worker -> size of its first chunk
     granted: dict[int, tuple[bytes, dict[int, int]]] = field(default_factory=dict)
 
     def request(self, sender: int, message: StateRequest) -> tuple[StateChunk, bytes] | None:
-        """Return the chunk asked for; None if there must be a snapshot first (``waiting`` says so)."""
+        """Return the chunk asked for; None if there must be a snapshot first (``waiting`` says so). A worker in the
+        middle of a state that is not kept for it is told to begin anew, by a chunk of another total."""
         if sender not in self.granted:
-            if message.offset == 0:
-                self.waiting.add(sender)
+            if message.offset:
+                return StateChunk(message.offset, message.offset, {}), b""
+            self.waiting[sender] = message.nbytes
             return None
         data, have = self.granted[sender]
         if message.offset > len(data):
             return None
-        return StateChunk(message.offset, len(data), have), data[message.offset : message.offset + CHUNK_NBYTES]
+        return StateChunk(message.offset, len(data), have), data[message.offset : message.offset + message.nbytes]
 
     def grant(self, data: bytes, have: dict[int, int]) -> list[tuple[int, StateChunk, bytes]]:
         """Give a new snapshot to all workers that waited for one; return the first chunk for each."""
-        ready = sorted(self.waiting)
-        self.waiting.clear()
-        for rank in ready:
-            self.granted[rank] = (data, have)
-        return [(rank, StateChunk(0, len(data), have), data[:CHUNK_NBYTES]) for rank in ready]
+        ready, self.waiting = sorted(self.waiting.items()), {}
+        self.granted |= {rank: (data, have) for rank, _ in ready}
+        return [(rank, StateChunk(0, len(data), have), data[:nbytes]) for rank, nbytes in ready]
 
     def forget(self, rank: int) -> None:
         """Drop what is kept for worker ``rank``: it has the state, or is gone."""
-        self.waiting.discard(rank)
+        self.waiting.pop(rank, None)
         self.granted.pop(rank, None)
 
 
 @dataclass
 class Fetch:
-    """The newcomer's side: what has come of the state, and when to ask again."""
+    """The newcomer's side: what has come of the state, and what to ask for."""
 
     donor: int
     limit_nbytes: int
@@ -68,28 +76,38 @@ class Fetch:
     offset: int = 0
     total: int | None = None
     have: dict[int, int] = field(default_factory=dict)
-    asked_s: float = float("-inf")
+    chunk_nbytes: int = FIRST_NBYTES
     patience_s: float = PATIENCE_S
+    _asked: int = 0  # up to where the state was asked for
+    _since_s: float = float("-inf")  # when the last chunk came, or the first was asked for
 
     @property
     def complete(self) -> bool:
         return self.total is not None and self.offset == self.total
 
-    def due(self, now: float) -> StateRequest | None:
-        """Return the request to send now, if one is due."""
-        if self.complete or now - self.asked_s < self.patience_s:
-            return None
-        if self.asked_s > float("-inf"):
-            self.patience_s = min(LONGEST_S, 2 * self.patience_s)
-        self.asked_s = now
-        return StateRequest(self.offset)
+    def due(self, now: float) -> list[StateRequest]:
+        """Return the requests to send now."""
+        if self.complete:
+            return []
+        if now - self._since_s >= self.patience_s:
+            if self._since_s > float("-inf"):
+                self.patience_s = min(LONGEST_S, 2 * self.patience_s)
+            self._since_s, self._asked = now, self.offset
+        requests = []
+        most = self.offset + (UNDER_WAY if self.total is not None else 1) * self.chunk_nbytes
+        end = most if self.total is None else min(most, self.total)
+        while self._asked < end:
+            nbytes = min(self.chunk_nbytes, end - self._asked)
+            requests.append(StateRequest(self._asked, nbytes=nbytes))
+            self._asked += nbytes
+        return requests
 
-    def arrived(self, sender: int, message: StateChunk, payloads: Sequence[bytes]) -> None:
+    def arrived(self, sender: int, message: StateChunk, payloads: Sequence[bytes], now: float) -> None:
         """Take a chunk. One that does not fit is left alone: it will be asked for again."""
         if sender != self.donor or message.offset != self.offset or message.total > self.limit_nbytes:
             return
         if self.total is not None and (message.total != self.total or message.have != self.have):
-            self.buffer, self.offset, self.total = bytearray(), 0, None  # the donor made a new snapshot
+            self.buffer, self.offset, self.total, self._asked = bytearray(), 0, None, 0  # the donor made a new snapshot
             return
         if self.offset + len(payloads[0]) > message.total:
             return
@@ -98,7 +116,22 @@ class Fetch:
         self.total, self.have = message.total, message.have
         self.buffer[self.offset : self.offset + len(payloads[0])] = payloads[0]
         self.offset += len(payloads[0])
-        self.asked_s, self.patience_s = float("-inf"), PATIENCE_S
+        self._pace(now - self._since_s)
+        self._since_s = now
+
+    def _pace(self, took_s: float) -> None:
+        """Choose the size of the next chunks, and how long to wait for them."""
+        wanted = 2 * self.chunk_nbytes if took_s < SHORT_S else self.chunk_nbytes
+        wanted = self.chunk_nbytes // 2 if took_s > LONG_S else wanted
+        self.chunk_nbytes = max(FIRST_NBYTES, min(CHUNK_NBYTES, wanted))
+        self.patience_s = max(PATIENCE_S, PATIENT * took_s)
+
+    def chunk(self, request: StateRequest) -> tuple[StateChunk, bytes] | None:
+        """Return the chunk that another worker asks for; None: it is not here yet."""
+        if self.total is None or self.offset < min(self.total, request.offset + request.nbytes):
+            return None
+        part = bytes(self.buffer[request.offset : request.offset + request.nbytes])
+        return StateChunk(request.offset, self.total, self.have), part
 
     def data(self) -> memoryview:
         return memoryview(self.buffer)
@@ -119,6 +152,7 @@ class StateTransfer:
         self.fetches = True
         self._fetch: Fetch | None = None
         self._fetched = False
+        self._followers: dict[int, tuple[Fetch, list[StateRequest]]] = {}  # they take what this worker is taking
 
     # ------------------------------------------------------------------------------------------------ giving
 
@@ -128,6 +162,8 @@ class StateTransfer:
             self._ahead[sender] = request
         if request.phase != self.phase:
             return
+        if self._passes_on(sender, request):
+            return
         self._count(sender, request)
         answer = self._donation.request(sender, request)
         if answer is not None:
@@ -135,6 +171,32 @@ class StateTransfer:
         elif self._donation.waiting:
             self.wanted = True
             self._status.note()
+
+    def _passes_on(self, sender: int, request: StateRequest) -> bool:
+        """Pass on the state that this worker is taking, or took when ``sender`` first asked; return whether it does."""
+        if sender not in self._followers:
+            if self._fetch is None or request.offset:
+                return False
+            self._followers[sender] = (self._fetch, [])
+        fetch, waiting = self._followers[sender]
+        answer = fetch.chunk(request)
+        if answer is None:
+            waiting.append(request)
+            del waiting[:-MOST_WAITING]
+        else:
+            self._give(sender, *answer)
+        return True
+
+    def _pass_on(self) -> None:
+        """Answer the followers that waited for what has come now."""
+        for sender, (fetch, waiting) in self._followers.items():
+            requests, waiting[:] = waiting[:], []
+            for request in requests:
+                answer = fetch.chunk(request)
+                if answer is None:
+                    waiting.append(request)
+                else:
+                    self._give(sender, *answer)
 
     def _count(self, sender: int, request: StateRequest) -> None:
         """Count the snapshots that ``sender`` asks for: each costs the training thread time, and a newcomer needs few."""
@@ -155,7 +217,7 @@ class StateTransfer:
     def enter(self, phase: int) -> None:
         """Go to another phase: what was given and taken of a state in the one before is void."""
         self.phase, self.wanted, self._donation = phase, False, Donation()
-        self._fetch, self._fetched = None, False
+        self._fetch, self._fetched, self._followers = None, False, {}
         ahead, self._ahead = self._ahead, {}
         for sender, request in ahead.items():
             self.asked(sender, request)
@@ -163,6 +225,7 @@ class StateTransfer:
     def forget(self, rank: int) -> None:
         """Drop what is kept for worker ``rank``: it has the state, or is gone."""
         self._ahead.pop(rank, None)
+        self._followers.pop(rank, None)
         self._donation.forget(rank)
 
     # ------------------------------------------------------------------------------------------------ taking
@@ -170,21 +233,23 @@ class StateTransfer:
     def arrived(self, sender: int, chunk: StateChunk, payloads: Sequence[bytes], protocol: Links, now: float) -> None:
         """Take a part of the state, and ask for the next."""
         if self._fetch is not None and chunk.phase == self.phase:
-            self._fetch.arrived(sender, chunk, payloads)
+            self._fetch.arrived(sender, chunk, payloads, now)
+            self._pass_on()
             self.go_on(protocol, now)
 
     def go_on(self, protocol: Links, now: float) -> None:
         """Go on fetching the donor's state, if there is a donor and every neighbour holds its updates for this worker."""
         donor = self._status.donor
+        if self._fetch is not None and donor != self._fetch.donor:
+            self._fetch, self._followers = None, {}  # those who took what came of it are told to begin anew
         if self._fetched or not self.fetches or donor is None or donor < 0:
             return
-        if self._fetch is None or self._fetch.donor != donor:
+        if self._fetch is None:
             self._fetch = Fetch(donor, self._limit_nbytes)
         if self._fetch.complete:
             self._fetched = True
             self._status.note(state=(self._fetch.data(), self._fetch.have))
             self._fetch = None  # the training thread alone holds the state now, and lets it go when it is in the model
         elif protocol.attached() and donor in protocol.links:
-            request = self._fetch.due(now)
-            if request is not None:
+            for request in self._fetch.due(now):
                 self._send(donor, msgspec.structs.replace(request, phase=self.phase), ())

@@ -98,16 +98,11 @@ class Dealer:
         self._next_pass += max(0, count)
         return first, first + count
 
-    def indices(self, plan: BatchPlan) -> Share:
-        """Return this worker's batches of indices, pass after pass."""
-        return Share(self, plan)
-
     def handed(self) -> int:
         """Return how many samples the batches have that are being trained on; 0 if they did not come from here."""
         return sum(share.handed() for share in self.open)
 
     def samples_of(self, lease: Lease, plan: BatchPlan) -> Indices:
-        """Return the indices of a lease's samples."""
         known, indices = self._orders.get(lease.epoch, (None, None))
         if indices is None or known is not plan.order:
             self._orders.pop(lease.epoch, None)
@@ -126,7 +121,7 @@ class Dealer:
 
 
 class Share(Iterator[Indices]):
-    """Batches of indices for a reader that may ask ahead of training, as a ``DataLoader`` with processes does.
+    """This worker's batches of indices, for a reader that may ask ahead of training (a ``DataLoader`` with processes).
 
     The law: it waits for a lease only if every batch that it gave was trained on, since the supervisor's answer may
     depend on those batches: at the end of the last pass it holds requests back until all leases were reported. If it
@@ -153,7 +148,6 @@ class Share(Iterator[Indices]):
         raise StopIteration
 
     def _cut(self, lease: Lease) -> Iterator[Indices]:
-        """Yield the batches of a lease, each noted as handed out."""
         source, size = self._dealer.source, self._plan.batch_size
         indices = self._dealer.samples_of(lease, self._plan)
         starts = range(0, len(indices), size)

@@ -1,6 +1,4 @@
-"""Leases from the supervisor, for a session; if none has arrived, from the samples that it has reserved for this
-worker.
-"""
+"""Leases from the supervisor, for a session; if none has arrived, from this worker's reserve."""
 
 from __future__ import annotations
 
@@ -88,7 +86,6 @@ class SupervisorLeases(LeaseSource):
             # meanwhile the reserve has changed, or the supervisor has answered
 
     def _await(self, plan: BatchPlan) -> None:
-        """Wait until there is a lease, or none will come."""
         session = self._session
 
         def something(_: RunStatus) -> bool:
@@ -107,13 +104,11 @@ class SupervisorLeases(LeaseSource):
             self._ask(plan)
 
     def _answered(self, plan: BatchPlan) -> bool:
-        """Return whether a lease is at hand, or none will come."""
         at_hand = self._dealt(plan) is not None or self._reserved(plan) is not None
         return at_hand or self._dealt_out(plan) or self._session.comm.status.stopping or self._may_move_on(plan)
 
     def _dealt(self, plan: BatchPlan) -> Lease | None:
-        """Return the first lease that has arrived. One of a pass over other data, which came late, waits for the next
-        such pass."""
+        """Return the first lease that has arrived. A late one, of a pass over other data, waits for its next pass."""
         leases = self._session.comm.status.leases
         return next((lease for lease in list(leases) if self._length(lease.epoch, plan) == plan.length), None)
 
@@ -131,7 +126,6 @@ class SupervisorLeases(LeaseSource):
         return lease
 
     def _note(self, plan: BatchPlan) -> None:
-        """Remember how long the passes of the plan are."""
         last = self._lengths[-1] if self._lengths else (plan.first, plan.first, plan.length)
         if last[2] == plan.length:
             self._lengths[-1:] = [(last[0], max(last[1], plan.until), plan.length)]
@@ -154,7 +148,6 @@ class SupervisorLeases(LeaseSource):
         return later and not plan.last and self._session.comm.supervisor.quiet()
 
     def _end_pass(self, plan: BatchPlan) -> None:
-        """End the current pass for this worker."""
         self._asked = 0
         self.left = None if self._dealt_out(plan) else replace(plan, first=self._first(plan))
 
@@ -172,8 +165,7 @@ class SupervisorLeases(LeaseSource):
         return next(mine, None)
 
     def _take_own(self, plan: BatchPlan) -> Lease | None:
-        """Take a lease from the reserve. The supervisor hears of it before it can hear that a smaller reserve was
-        seen."""
+        """Take a lease from the reserve. The supervisor hears of it before it hears of a smaller reserve."""
         comm, status = self._session.comm, self._session.comm.status
         with status.changed:
             span = self._reserved(plan)
@@ -191,8 +183,7 @@ class SupervisorLeases(LeaseSource):
         return lease
 
     def _ask(self, plan: BatchPlan) -> None:
-        """Keep ``LEASES_AHEAD`` leases requested or ready. Requests to a supervisor that died, or over a connection that
-        broke, are repeated."""
+        """Keep ``LEASES_AHEAD`` leases requested or ready. Requests that died with a connection are repeated."""
         if self._session.comm.supervisor.renewals != self._renewals:
             self._renewals, self._asked = self._session.comm.supervisor.renewals, len(self._session.comm.status.leases)
         while self._asked < LEASES_AHEAD:
@@ -224,8 +215,7 @@ class SupervisorLeases(LeaseSource):
 
     def _forget(self, now: float) -> None:
         """Forget the finished leases that the supervisor must know by now. Its store is a second behind, and it asks for
-        what was lost at the next heartbeat. If it has been away, it must first have received this worker's state, perhaps
-        at the second try."""
+        what was lost at the next heartbeat. If it has been away, it must first have received this worker's state."""
         status = self._session.comm.status
         while self._finished and status.silent_since_s is None:
             finished_s, lease = self._finished[0]

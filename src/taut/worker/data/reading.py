@@ -9,6 +9,8 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
+from torch.utils import data
 
 from taut.errors import Misuse
 from taut.specs import did_you_mean
@@ -48,15 +50,13 @@ def data_of(
 ) -> Data:
     """Return how a data set or a DataLoader is read. Raises ``Misuse`` if it cannot be. The script's own arguments (None
     if it gave none) take precedence over the DataLoader's."""
-    from torch.utils.data import BatchSampler, DataLoader, IterableDataset
-
     for name in options:
         if name not in OPTIONS:
             raise Misuse(f"batches({name}=...)", "an option of DataLoader", did_you_mean(name, OPTIONS))
-    loader = dataset if isinstance(dataset, DataLoader) else None
+    loader = dataset if isinstance(dataset, data.DataLoader) else None
     if loader is not None:
         dataset, options = loader.dataset, _options_of(loader) | options
-    if isinstance(dataset, IterableDataset):
+    if isinstance(dataset, data.IterableDataset):
         raise Misuse(
             "an IterableDataset",
             "a data set with __len__ and __getitem__",
@@ -64,7 +64,7 @@ def data_of(
         )
     sampler, batch_sampler = options.pop("sampler", None), options.pop("batch_sampler", None)
     if batch_sampler is not None and sampler is None:
-        if type(batch_sampler) is not BatchSampler:
+        if type(batch_sampler) is not data.BatchSampler:
             raise Misuse(
                 f"a {type(batch_sampler).__name__} as batch_sampler",
                 "a BatchSampler of torch's, around one of its samplers",
@@ -83,12 +83,9 @@ def data_of(
 
 
 def _options_of(loader: Any) -> dict[str, Any]:
-    """Return the arguments that a DataLoader was made with. Raises ``Misuse`` for one that does not read as DataLoader
-    does."""
-    from torch.utils.data import DataLoader, default_collate
-
+    """Return the arguments that a DataLoader was made with. Raises ``Misuse`` for one that reads in another way."""
     kind = type(loader)
-    if kind.__iter__ is not DataLoader.__iter__:
+    if kind.__iter__ is not data.DataLoader.__iter__:
         remedy = "give its data set: batches(loader.dataset, batch_size, collate_fn=...)"
         raise Misuse(f"a {kind.__name__}", "a DataLoader that is iterated as torch's own", remedy)
     if loader.batch_sampler is None:
@@ -98,19 +95,17 @@ def _options_of(loader: Any) -> dict[str, Any]:
             "where each sample is a batch already: batches(dataset, 1, collate_fn=lambda samples: samples[0])",
         )
     taken = {name: getattr(loader, name) for name in OPTIONS if name != "sampler"}  # the sampler is in its batch sampler
-    if taken["collate_fn"] is default_collate:
+    if taken["collate_fn"] is data.default_collate:
         del taken["collate_fn"]
     return taken
 
 
 def _samples(dataset: Any, sampler: Any) -> int:
     """Return a digest of the indices by which samples of another data set are picked; 0 if none are."""
-    from torch.utils.data import ConcatDataset, Subset, SubsetRandomSampler
-
-    if isinstance(dataset, ConcatDataset):
+    if isinstance(dataset, data.ConcatDataset):
         return hash(tuple(_samples(each, None) for each in dataset.datasets)) % 2**53
-    picked = [sampler.indices] if type(sampler) is SubsetRandomSampler else []
-    while isinstance(dataset, Subset):
+    picked = [sampler.indices] if type(sampler) is data.SubsetRandomSampler else []
+    while isinstance(dataset, data.Subset):
         picked.append(dataset.indices)
         dataset = dataset.dataset
     if not picked:
@@ -131,9 +126,9 @@ def _reader(dataset: Any, loader: Any, options: dict[str, Any]) -> tuple[int, Re
     if columns is not None:
         prepared = options.get("num_workers") and options.get("worker_init_fn")
         if not (options.get("collate_fn") or options.get("pin_memory") or prepared):
-            as_batch = _first if _is_column(dataset) else (tuple if loader is None else list)
+            as_batch: Any = next if _is_column(dataset) else tuple if loader is None else list
             return len(columns[0]), lambda share, _: (as_batch(_pick(each, one) for each in columns) for one in share)
-        dataset = dataset if _is_column(dataset) else _Rows(columns)
+        dataset = dataset if _is_column(dataset) else data.StackDataset(*columns)
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise Misuse(
             f"a data set of type {type(dataset).__name__}",
@@ -147,11 +142,8 @@ def _reader(dataset: Any, loader: Any, options: dict[str, Any]) -> tuple[int, Re
 
 
 def _columns(dataset: Any, bare: bool) -> list[Any] | None:
-    """Return the tensors or arrays that the data set is made of, or None. ``bare``: it came without a DataLoader, for
-    which a tuple is a tuple of samples."""
-    from torch.utils.data import TensorDataset
-
-    if type(dataset) is TensorDataset:  # not a subclass, which may change what is read
+    """Return the tensors or arrays of the data set, or None. ``bare``: without a DataLoader, which reads samples."""
+    if type(dataset) is data.TensorDataset:  # not a subclass, which may change what is read
         return list(dataset.tensors)
     if not bare:
         return None
@@ -163,19 +155,6 @@ def _columns(dataset: Any, bare: bool) -> list[Any] | None:
     if len(lengths) > 1:
         raise Misuse(f"columns of {sorted(lengths)} samples", "columns of one length")
     return list(dataset)
-
-
-class _Rows:
-    """Columns, as a data set of samples."""
-
-    def __init__(self, columns: list[Any]) -> None:
-        self._columns = columns
-
-    def __len__(self) -> int:
-        return len(self._columns[0])
-
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return tuple(column[index] for column in self._columns)
 
 
 class _Sampler:
@@ -215,9 +194,6 @@ def _through_loader(dataset: Any, options: dict[str, Any]) -> Read:
 
 def _loader(dataset: Any, first: int, options: dict[str, Any]) -> tuple[_Sampler, Any]:
     """Return a DataLoader that reads, from pass ``first`` on, what its sampler is given."""
-    import torch
-    from torch.utils.data import DataLoader
-
     # A DataLoader draws a number whenever it begins, with which it seeds its processes. With a generator of the script's
     # own, a run that is resumed in mid-pass, and so begins once more, would go on with other random numbers.
     given = options.get("generator")
@@ -226,22 +202,12 @@ def _loader(dataset: Any, first: int, options: dict[str, Any]) -> tuple[_Sampler
     if options.get("num_workers"):
         own["persistent_workers"] = True
     sampler = _Sampler()
-    return sampler, DataLoader(dataset, batch_sampler=cast("Any", sampler), **options | own)
-
-
-def _first(columns: Iterator[Any]) -> Any:
-    return next(columns)
+    return sampler, data.DataLoader(dataset, batch_sampler=cast("Any", sampler), **options | own)
 
 
 def _is_column(value: Any) -> bool:
-    import torch
-
     return isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 0
 
 
 def _pick(column: Any, batch: Indices) -> Any:
-    if isinstance(column, np.ndarray):
-        return column[batch]
-    import torch
-
-    return column[torch.from_numpy(batch).to(column.device)]
+    return column[batch if isinstance(column, np.ndarray) else torch.from_numpy(batch).to(column.device)]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from torch.utils import data
 
 from taut.core.shuffle import order
 from taut.errors import Misuse
@@ -29,8 +30,6 @@ def sampled(sampler: Any, length: int, shuffle: bool | None) -> tuple[int, Order
 
     ``shuffle``: the script's own argument, beside the sampler.
     """
-    from torch.utils import data
-
     kind = type(sampler)
     if kind is data.SequentialSampler:
         return whole(length, bool(shuffle))
@@ -52,9 +51,6 @@ def sampled(sampler: Any, length: int, shuffle: bool | None) -> tuple[int, Order
 
 
 def _drawn(sampler: Any, length: int) -> tuple[int, Order]:
-    """Deal samples that are drawn anew for each pass."""
-    from torch.utils import data
-
     kind = type(sampler)
     if kind is data.RandomSampler:
         return _redrawn(sampler.num_samples, length, sampler.replacement)
@@ -68,7 +64,6 @@ def _drawn(sampler: Any, length: int) -> tuple[int, Order]:
 
 
 def _subset(given: Any, length: int, shuffle: bool) -> tuple[int, Order]:
-    """Deal the samples ``given`` by their indices."""
     indices = np.asarray(given.tolist() if hasattr(given, "tolist") else list(given), np.int64)
     if indices.ndim != 1 or (len(indices) and not (-length <= indices.min() and indices.max() < length)):
         raise Misuse("a sampler of other indices", f"a list of indices below {length}, the length of the data set")
@@ -76,7 +71,6 @@ def _subset(given: Any, length: int, shuffle: bool) -> tuple[int, Order]:
 
 
 def _redrawn(count: int, length: int, replacement: bool) -> tuple[int, Order]:
-    """Deal ``count`` samples of ``length``, drawn anew for each pass."""
 
     def draw(seed: int, epoch: int) -> Indices:
         if replacement:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from taut.errors import SupervisorLost
 from taut.worker.comm.comm_thread import AGAIN_S, CommThread
 from taut.worker.comm.run_status import RunStatus
-from taut.worker.exchange.turns import Turn
+from taut.worker.exchange.turns import Wait
 from taut.worker.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import torch
 
+    from taut.worker.model.vector_views import FlatParamsCodec
     from taut.worker.time_split import Stopwatch
 
 
-def run_turn(turn: Turn, comm: CommThread, watch: Stopwatch | None, again: Callable[[], None] | None = None) -> None:
+def run_turn(
+    turn: Iterable[Wait | None], comm: CommThread, watch: Stopwatch | None, again: Callable[[], None] | None = None
+) -> None:
     """Carry out ``turn`` in this thread, blocking where it waits. ``watch``: to charge the waits to. ``again`` is called
     now and then in a wait for the supervisor."""
     asked_s = comm.clock.now() if again is not None else 0.0
@@ -26,7 +29,7 @@ def run_turn(turn: Turn, comm: CommThread, watch: Stopwatch | None, again: Calla
         if wait is None:
             continue
         if wait.pauses:
-            if comm.supervisor_lost():
+            if comm.supervisor.lost():
                 raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
             comm.pause(wait.idle, wait.until)
             if again is not None and comm.clock.now() - asked_s > AGAIN_S:
@@ -49,6 +52,12 @@ class Exchange(ABC):
     took_over: Callable[[Snapshot], None] = staticmethod(lambda state: None)  # called when it was
     stepping_itself = False  # the optimizer's step that is being made is not the script's
     exchanges_gradients = False  # in `before_step`, and clips them where `worker.step` is asked to
+    method_state: Any = None  # the method's, where there is one and it has started
+
+    @property
+    def coder(self) -> FlatParamsCodec | None:
+        """Return the codec of a method that compresses vectors."""
+        return None
 
     @abstractmethod
     def start(self) -> None:
@@ -72,13 +81,15 @@ class Exchange(ABC):
     def arm(self, samples: int, rate: float) -> None:  # noqa: B027
         """Prepare for the last backward before the optimizer's step: gradients may be sent as soon as they are there."""
 
-    def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:  # noqa: B027
-        """Exchange the gradients of ``samples`` samples, where the strategy does. The optimizers with the numbers
-        ``members`` (of those that were joined) move next, the first at learning rate ``rate``."""
+    def before_step(self, samples: int, rate: float, members: Collection[int]) -> Iterable[Wait | None]:
+        """Return the turn in which the gradients of ``samples`` samples are exchanged, where the strategy does that. The
+        optimizers with the numbers ``members`` (of those that were joined) move next, the first at learning rate
+        ``rate``."""
+        return ()
 
     @abstractmethod
-    def after_step(self, samples: int, rate: float) -> None:
-        """Exchange after a local step."""
+    def after_step(self, samples: int, rate: float) -> Iterable[Wait | None]:
+        """Return the turn that follows a local step."""
 
     @abstractmethod
     def idle(self) -> None:

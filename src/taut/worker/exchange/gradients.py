@@ -157,30 +157,34 @@ class GradientExchange(RoundExchange):
         self.watch.reached(FORWARD_SHARE + (1.0 - FORWARD_SHARE) * self._computed / self.replica.params.size)
         self.local.fetch(lane.first, lane.last)
         self._sent_as.update((number, self._written(number)) for number in range(lane.first, lane.last))
-        self.carry_out(lambda: self.method.launch(self.method_state, bucket, self._samples, self._first_rate))
+        self.ask(self.method.launch, bucket, self._samples, self._first_rate)
 
-    def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:
+    def before_step(self, samples: int, rate: float, members: Collection[int]) -> Turn:
         if self.driver.finished:
             raise Stopping  # it came when all was over
         self.watch.reached(1.0)
         self.watch.charge("compute")
-        self.run(self._gradient_turn(self.driver.gathered or samples, members))
+        self._prepare_turn(members)
+        yield from self.turn(self.driver.gathered or samples)
+        self._impose()
         self._step_others(members)
 
-    def after_step(self, samples: int, rate: float) -> None:
-        self.run(self.driver.make_up())
+    def after_step(self, samples: int, rate: float) -> Turn:
+        yield from self.driver.make_up()
         self.replica.update_sketch()
 
     def turn(self, samples: int) -> Turn:
         """Average the gradients with those of the others."""
         return self.driver.turn(samples, self._first_rate)
 
-    def _gradient_turn(self, samples: int, members: Collection[int]) -> Turn:
+    def _prepare_turn(self, members: Collection[int]) -> None:
         if self._buckets is not None:
             self._buckets.disarm()
             self._check_unchanged()
         self._wish(members)
-        yield from self.turn(samples)
+
+    def _impose(self) -> None:
+        """Make the mean what the optimizers see, after a turn: its norm, and the numbers that were agreed upon."""
         self.local.scale = 1.0
         self._clip()
         for wish, settings in zip(self.local.wishes, self._settings, strict=True):
@@ -242,7 +246,9 @@ class GradientExchange(RoundExchange):
         gathered = driver.gathered, driver.micro_batches, self.local.scale
         if not samples:
             self._clear()
-        yield from self._gradient_turn(samples, self._all if samples else ())
+        self._prepare_turn(self._all if samples else ())
+        yield from self.turn(samples)
+        self._impose()
         if self.method_state.rate is not None:
             self._step_others(())
             self.watch.charge("merge")

@@ -50,15 +50,16 @@ class NewcomerState:
         """Give the state to each newcomer that is due for it, and take over the state that came."""
         exchange = self.exchange
         method, state = exchange.method, exchange.method_state
-        takers = exchange.look(lambda: method.takers(state))
+        takers = exchange.look(method.takers)
         if takers:
             data = self._packed(optimizer)
-            exchange.carry_out(lambda: [each for rank in takers for each in method.give(state, rank, data)])
+            for rank in takers:
+                exchange.ask(method.give, rank, data)
             log.info("gave the run's state to %s: %.1f MB", ", ".join(map(str, takers)), len(data) / 1e6)
-        came = exchange.look(lambda: method.handed(state, self._starting))
+        came = exchange.look(lambda state: method.handed(state, self._starting))
         if came is not None:
             self._take_over(came, optimizer)
-        if exchange.look(lambda: method.forsaken(state)):
+        if exchange.look(method.forsaken):
             unread = "nothing that others gave could be read" if state.transfer.refused else ""
             why = self._why or unread or "everybody who had it is gone"
             raise RunFailed(f"this worker cannot get the run's state: {why}")
@@ -78,7 +79,7 @@ class NewcomerState:
         state = exchange.method_state
         if not came:
             self._why = "the others have an optimizer, or something in join(also=...), whose state cannot be handed on"
-            exchange.carry_out(lambda: exchange.method.refuse(state))
+            exchange.ask(exchange.method.refuse)
             return
         try:
             given = unpack(came)
@@ -88,12 +89,12 @@ class NewcomerState:
             asked = state.transfer.asked
             assert asked is not None
             exchange.comm.rejections.add(asked.giver, str(error))
-            exchange.carry_out(lambda: exchange.method.refuse(state))
+            exchange.ask(exchange.method.refuse)
             return
         if self._starting and votes:
             self._schedule = bytes(given.training)
         exchange.took_over(given)
-        exchange.carry_out(lambda: exchange.method.took(state, votes))
+        exchange.ask(exchange.method.took, votes)
 
     def at_batch(self, optimizer: torch.optim.Optimizer) -> None:
         """Load the schedule again at the first batch: a loop over epochs may have moved it on the way here."""

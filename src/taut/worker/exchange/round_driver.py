@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from taut.core.events import Ended
 from taut.strategies.allreduce.sync import Sync
-from taut.strategies.api import Draining, HeldUp, Leaving, Method, MethodEvent, Stepped
+from taut.strategies.api import Draining, HeldUp, Leaving, Method, MethodAction, MethodEvent, Stepped
 from taut.worker.exchange.adaptive_timeout import HELD_UP_S, AdaptiveTimeout
 from taut.worker.exchange.turns import Turn, Wait
 
@@ -41,8 +41,8 @@ class RoundIO(Protocol):
     def catch_up(self) -> None:
         """Tell the method what has come, and who is here."""
 
-    def tell(self, event: MethodEvent) -> None:
-        """Tell the method, and carry out its answers."""
+    def ask(self, what: Callable[..., list[MethodAction]], *given: Any) -> None:
+        """Ask the method (``what(method_state, *given)``), and carry out its answers."""
 
     def charge(self, kind: str) -> object:
         """Charge the time since the last charge to this kind of work."""
@@ -64,7 +64,10 @@ class RoundIO(Protocol):
 
 
 class RoundDriver:
-    """One worker's turns around ``method``. ``proceed`` and ``finished`` are set by the I/O when the method says so."""
+    """One worker's turns around ``method``. ``proceed`` and ``finished`` are set by the I/O when the method says so.
+    ``gathered``: the samples of the micro-batches whose gradients add up so far."""
+
+    gathered = micro_batches = 0
 
     def __init__(self, method: Method, io: RoundIO) -> None:
         self.method, self.io = method, io
@@ -91,13 +94,18 @@ class RoundDriver:
         io.charge("merge")
         yield None
         self.proceed = False
-        io.tell(Stepped(samples, rate))
+        io.ask(self.method.on, Stepped(samples, rate), io.now())
         io.charge("send")
         if not self.proceed:
             yield from self._await(samples > 0)
-        self._see_drift()
+        if self._held is not None:
+            self._see_drift()
         io.put_back()
         io.charge("merge")
+        self.gathered = self.micro_batches = 0
+
+    def _tell(self, event: MethodEvent) -> None:
+        self.io.ask(self.method.on, event, self.io.now())
 
     def idle(self) -> None:
         """Serve the others outside of a turn."""
@@ -126,7 +134,7 @@ class RoundDriver:
                 if trained and self._held is None:
                     self._waits[spare].add(io.now() - began_s)
             elif self._late(io.now()):
-                io.tell(HeldUp())
+                self._tell(HeldUp())
                 self._held = (began_s, version, spare) if method.drifting(state) else None
                 due = math.inf
 
@@ -135,7 +143,7 @@ class RoundDriver:
         if self.proceed or self.method.rounds_over(io.method_state) != self.rounds:
             return True
         now_s = io.now()
-        return (now_s > self._wait.due_s and self._late(now_s)) or self._may_go_on()
+        return (now_s > self._wait.due_s and self._late(now_s)) or (io.leaving and self._may_go_on())
 
     def _late(self, now_s: float) -> bool:
         """Return whether the present wait takes too long, and this worker can train. No wait does in ``HELD_UP_S``: only
@@ -153,7 +161,8 @@ class RoundDriver:
     def _see_drift(self) -> None:
         """Note that a round that was held up is over. Where no member has come or gone it was only slow: the next one may
         be, too."""
-        if self._held is not None and not self.method.drifting(self.io.method_state):
+        assert self._held is not None
+        if not self.method.drifting(self.io.method_state):
             began_s, version, spare = self._held
             if version == self.io.version:
                 self._waits[spare].add(self.io.now() - began_s)
@@ -175,9 +184,9 @@ class RoundDriver:
 
     def finish(self) -> Turn:
         """Take turns for the others' sake until training is over for all, then end together."""
-        self.io.tell(Ended())
+        self._tell(Ended())
         yield from self._idle_until(lambda: self.io.over)
-        self.io.tell(Draining())
+        self._tell(Draining())
         while not self.finished:
             if self.method.turns_until_finished and self.proceed:
                 yield from self.io.own_turn(0)
@@ -191,7 +200,7 @@ class RoundDriver:
         io = self.io
         if self.method.vector == "weights":  # gradients are with the others when the step is over
             io.fetch(0)
-            io.tell(Leaving())
+            self._tell(Leaving())
             yield from self._idle_until(lambda: io.over or not io.owing())
         yield from io.hand_off()
         yield from io.pass_on()
@@ -211,11 +220,9 @@ class RoundDriver:
 
 
 class GradientDriver(RoundDriver):
-    """The turns of ``Sync``, whose gradients may add up over several micro-batches, ``gathered`` samples so far."""
+    """The turns of ``Sync``, whose gradients may add up over several micro-batches."""
 
     method: Sync
-    gathered = 0
-    micro_batches = 0
 
     @property
     def completes(self) -> bool:
@@ -228,10 +235,6 @@ class GradientDriver(RoundDriver):
         self.gathered += samples
         self.micro_batches += 1
         return due
-
-    def turn(self, samples: int, rate: float) -> Turn:
-        yield from super().turn(samples, rate)
-        self.gathered = self.micro_batches = 0
 
     def finish(self) -> Turn:
         if self.gathered:  # fewer micro-batches than a step asks for

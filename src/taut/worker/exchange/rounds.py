@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.api import Finished, Heard, Method, MethodAction, MethodEvent, Placed, Proceed, Refuse, Tell
+from taut.strategies.api import Finished, Heard, Method, MethodAction, Placed, Proceed, Refuse, Tell
 from taut.topologies.shape import Shape
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.exchange.base import Exchange, run_turn
 from taut.worker.exchange.residual_handoff import ResidualHandoffDriver
 from taut.worker.exchange.round_driver import RoundDriver
-from taut.worker.exchange.turns import Turn
+from taut.worker.exchange.turns import Turn, Wait
 from taut.worker.model.optimizers import members_of
 from taut.worker.model.replica import Replica
-from taut.worker.model.vector_views import Gradients, Weights
+from taut.worker.model.vector_views import FlatParamsCodec, Gradients, Weights
 from taut.worker.time_split import Stopwatch
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ class RoundExchange(Exchange):
         self.local = Gradients(replica.params) if method.vector == "gradients" else Weights(replica)
         self._gradients = Gradients(replica.params) if method.shapes_gradient else None
         self.driver = RoundDriver(method, self)
-        self.method_state: Any = None  # before the start
         self.version = -1
-        self.now, self.charge = comm.clock.now, watch.charge
+        self.now, self.charge, self.put_back = comm.clock.now, watch.charge, self.local.put_back
         self._lock = threading.RLock()
         self._last_figures: dict[str, float] = {}
         self._early: list[Heard] = []  # what others, who started before, told a concurrent method
@@ -48,6 +47,10 @@ class RoundExchange(Exchange):
         self.handoff = ResidualHandoffDriver(comm, self._inherit)
         if method.concurrent:
             self.phase_protocol.on_deliver = self._deliver
+
+    @property
+    def coder(self) -> FlatParamsCodec | None:
+        return self.local.coder
 
     def start(self) -> None:
         place = self.comm.place(self.shape, self.phase_protocol.phase)
@@ -79,7 +82,7 @@ class RoundExchange(Exchange):
     def run(self, turn: Turn) -> None:
         run_turn(turn, self.comm, self.watch)
 
-    def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:
+    def before_step(self, samples: int, rate: float, members: Collection[int]) -> Iterable[Wait | None]:
         self.watch.reached(1.0)
         self.watch.charge("compute")
         if self._gradients is not None:
@@ -87,9 +90,10 @@ class RoundExchange(Exchange):
             self.method.shape_gradient(self.method_state, self._gradients.x, rate)
             self._gradients.put_back()
             self.watch.charge("merge")
+        return ()
 
-    def after_step(self, samples: int, rate: float) -> None:
-        self.run(self.driver.turn(samples, rate))
+    def after_step(self, samples: int, rate: float) -> Turn:
+        yield from self.driver.turn(samples, rate)
         self.replica.update_sketch()
 
     def wait(self, until: Callable[[RunStatus], bool], again: Callable[[], None]) -> None:
@@ -114,17 +118,14 @@ class RoundExchange(Exchange):
     def fetch(self, samples: int) -> None:
         self.local.fetch()
 
-    def put_back(self) -> None:
-        self.local.put_back()
-
     def catch_up(self) -> None:
         roster = self.comm.status.roster
         if self.method_state is not None and roster is not None and roster.stamp != self.version:
             self.version = roster.stamp
-            self.tell(Placed(self.comm.place(self.shape, self.phase_protocol.phase)))
+            self.ask(self.method.on, Placed(self.comm.place(self.shape, self.phase_protocol.phase)), self.now())
         while self.phase_protocol.mail and self.method_state is not None:  # before the start it waits
             self._deliver(self.phase_protocol.take_mail())
-        if self.comm.snapshot_wanted and self.phase_protocol is self.comm.phase_protocol:  # not of a phase that is over
+        if self.comm.transfer.wanted and self.phase_protocol is self.comm.phase_protocol:  # not of a phase that is over
             self.comm.grant(self.replica.state(), {})
 
     @property
@@ -136,8 +137,7 @@ class RoundExchange(Exchange):
         return self.comm.status.leave is not None
 
     def owing(self) -> bool:
-        with self._lock:
-            return self.method.owing(self.method_state)
+        return self.look(self.method.owing)
 
     def hand_off(self) -> Turn:
         holder = self.replica if self.method.streams else self.local.coder
@@ -157,18 +157,14 @@ class RoundExchange(Exchange):
 
     # ---------------------------------------------------------------------------------------------- the method
 
-    def tell(self, event: MethodEvent) -> None:
-        self.carry_out(lambda: self.method.on(self.method_state, event, self.now()))
-
-    def look(self, at: Callable[[], Seen]) -> Seen:
+    def look(self, at: Callable[[Any], Seen]) -> Seen:
         """Return what ``at`` finds in the method's state, while the state does not change."""
         with self._lock:
-            return at()
+            return at(self.method_state)
 
-    def carry_out(self, asked: Callable[[], list[MethodAction]]) -> None:
-        """Ask the method, and carry out its answers."""
+    def ask(self, what: Callable[..., list[MethodAction]], *given: Any) -> None:
         with self._lock:
-            for action in asked():
+            for action in what(self.method_state, *given):
                 match action:
                     case Tell():
                         self.comm.post(action, self.phase_protocol)
@@ -190,7 +186,7 @@ class RoundExchange(Exchange):
             try:
                 if self.handoff.heard(item):
                     return
-                self.tell(item)
+                self.ask(self.method.on, item, self.now())
                 self.included += 1
             except MalformedMessage as error:
                 self.comm.rejections.add(item.sender, str(error))
@@ -201,7 +197,7 @@ class RoundExchange(Exchange):
             return self.method.unsent(self.method_state, gone) if known else []
 
     def welcomed(self, unsent: Sequence[Any]) -> None:
-        self.carry_out(lambda: self.method.welcomed(self.method_state, unsent))
+        self.ask(self.method.welcomed, unsent)
 
     # ---------------------------------------------------------------------------------------------- figures
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Protocol
 
+from taut.core.events import Ended, Taken, Ticked
 from taut.errors import MalformedMessage
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.exchange.base import Exchange, run_turn
 from taut.worker.exchange.residual_handoff import ResidualHandoffDriver
 from taut.worker.exchange.stream_driver import ALONE_STEPS_PER_TURN, StreamDriver
-from taut.worker.exchange.turns import Turn
+from taut.worker.exchange.turns import Turn, Wait
 from taut.worker.model.replica import Replica
 from taut.worker.model.snapshot import Snapshot
 from taut.worker.time_split import Stopwatch
@@ -32,11 +34,9 @@ class CommStream:
     talks = True
 
     def __init__(self, worker: Updating, comm: CommThread, watch: Stopwatch | None = None) -> None:
-        self.worker, self.comm = worker, comm
-        self.watch = watch or Stopwatch()
-        self.worked_s = (
-            self.watch.thread_s
-        )  # this thread's own time: how busy the machine is must not change what is sent
+        self.worker, self.comm, self.watch = worker, comm, watch or Stopwatch()
+        self.emit, self.take_in, self.charge = worker.emit, partial(comm.pump, True), self.watch.charge
+        self.worked_s = self.watch.thread_s  # how busy the machine is must not change what is sent
         self.have: dict[int, int] = {}
         self.published = self.included = 0
 
@@ -74,11 +74,9 @@ class CommStream:
     def retuned(self) -> None:
         pass
 
-    def take_in(self) -> None:
-        self.comm.pump(receive=True)
-        self.watch.charge("send")
-
     def include(self) -> dict[int, int]:
+        if self.comm.phase_protocol.mail:
+            self.take_mail()
         positions: dict[int, int] = {}
         for item in self.comm.take():
             try:
@@ -92,43 +90,40 @@ class CommStream:
         self.have.update(positions)
         return positions
 
-    def emit(self) -> bytes | None:
-        self.watch.charge("merge")
-        return self.worker.emit()
+    def take_mail(self) -> None:
+        """Take the messages that are no updates. A worker without a codec has no use for them."""
 
     def flush(self) -> Iterable[bytes]:
         return ()
 
     def publish(self, payload: bytes | None, positions: dict[int, int]) -> None:
-        self.watch.charge("encode")
         if payload is not None:
             self.published += 1
         self.comm.publish(payload, positions)
         self.comm.pump(receive=False)
         self._serve()
-        self.watch.charge("send")
 
     def confirm(self, positions: dict[int, int]) -> None:
         if positions:
-            self.comm.taken(positions)
+            self.comm.tell(Taken(positions))
         self._serve()
 
     def _serve(self) -> None:
         """Give the state to a newcomer that asked for it. Everything received is included first (see ``Broadcast``)."""
-        if self.comm.snapshot_wanted:
-            self.comm.taken(self.include())
+        if self.comm.transfer.wanted:
+            self.comm.tell(Taken(self.include()))
             self.comm.grant(self.worker.state(), {**self.have, self.comm.rank: self.published})
 
     def tick(self, clock: int) -> None:
-        self.comm.ticked(clock)
+        self.comm.tell(Ticked(clock))
         self.comm.pump(receive=False)  # another worker may be waiting for it
 
     def hand_off(self, idle: Callable[[], None]) -> Turn:
         yield from ()
 
     def end(self) -> None:
-        self.watch.charge("compute")
-        self.comm.end()
+        self.charge("compute")
+        self.comm.tell(Ended())
 
 
 class ReplicaStream(CommStream):
@@ -154,7 +149,8 @@ class ReplicaStream(CommStream):
         self.worker.retune(self.comm.workers, self.comm.protocols.staleness)
         self.worker.update_sketch()
 
-    def include(self) -> dict[int, int]:
+    def take_mail(self) -> None:
+        """Take the parts of a residual that another worker hands off."""
         mail = self.comm.phase_protocol.mail
         while mail:
             item = mail.popleft()
@@ -163,11 +159,12 @@ class ReplicaStream(CommStream):
                     raise MalformedMessage(f"{item.note.kind!r} is no message of a stream's")
             except MalformedMessage as error:
                 self.comm.rejections.add(item.sender, str(error))
-        return super().include()
 
     def flush(self) -> Iterable[bytes]:
-        self.watch.charge("merge")
-        return self.worker.flush()
+        self.charge("merge")
+        for payload in self.worker.flush():
+            self.charge("encode")
+            yield payload
 
     def hand_off(self, idle: Callable[[], None]) -> Turn:
         return self.handoff.hand_on(self.worker.bequest(), (), idle)
@@ -184,8 +181,8 @@ class StreamExchange(Exchange):
     def start(self) -> None:
         run_turn(self.driver.start(), self.comm, self.watch)
 
-    def after_step(self, samples: int, rate: float) -> None:
-        run_turn(self.driver.exchange(), self.comm, self.watch)
+    def after_step(self, samples: int, rate: float) -> Iterable[Wait | None]:
+        return self.driver.turn() if self.driver.due() else ()
 
     def idle(self) -> None:
         self.driver.rest()

@@ -67,6 +67,9 @@ class StreamIO(Protocol):
     def publish(self, payload: bytes | None, positions: dict[int, int]) -> None:
         """Send an update, and say what was included."""
 
+    def charge(self, kind: str) -> object:
+        """Charge the time since the last charge to this kind of work."""
+
     def confirm(self, positions: dict[int, int]) -> None:
         """Say what was included, where no update is due."""
 
@@ -96,13 +99,12 @@ class StreamDriver:
         self._level()
         yield from self._hold()
 
-    def exchange(self) -> Turn:
-        """Exchange after a local step, where it is one after which that is due."""
+    def due(self) -> bool:
+        """Count a local step; return whether a turn is due after it."""
         if self.steps % RETUNE_STEPS == 0:
             self._retune()
         self.steps += 1
-        if self.steps % self.steps_per_turn == 0:
-            yield from self.turn()
+        return self.steps % self.steps_per_turn == 0
 
     def turn(self) -> Turn:
         """Include what arrived, publish, and wait where this worker is too far ahead."""
@@ -110,10 +112,14 @@ class StreamDriver:
         began_s = io.worked_s()
         if io.talks:
             io.take_in()
+            io.charge("send")
             positions = io.include()
+            io.charge("merge")
             payload = io.emit()
+            io.charge("encode")
             yield None
             io.publish(payload, positions)
+            io.charge("send")
         else:
             self.idle()
         self._exchange_s += io.worked_s() - began_s
@@ -172,6 +178,7 @@ class StreamDriver:
         positions = self.io.include()
         for payload in self.io.flush() if self.io.talks else ():
             self.io.publish(payload, positions)
+            self.io.charge("send")
             positions = {}
         self.io.confirm(positions)
 

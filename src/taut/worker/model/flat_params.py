@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import nn
 
 from taut.core.messages import TensorSpec
 from taut.errors import Misuse, NonFiniteUpdate
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
     Named = tuple[str, torch.Tensor, str]
 
 LINE_NBYTES = 64
@@ -31,7 +30,6 @@ class FlatParams:
 
     Codecs work on ``vector``: a NumPy view of the same memory on the CPU, the tensor itself on a GPU.
 
-    >>> import torch
     >>> layer = torch.nn.Linear(3, 2)
     >>> params = FlatParams(layer)
     >>> params.vector[:] = 1.0
@@ -40,8 +38,6 @@ class FlatParams:
     """
 
     def __init__(self, model: nn.Module, trained: Sequence[nn.Parameter] | None = None) -> None:
-        import torch
-
         self.model = model
         wanted = {id(p) for p in (model.parameters() if trained is None else trained) if p.requires_grad}
         named = [(name, p) for name, p in model.named_parameters() if id(p) in wanted]
@@ -51,8 +47,7 @@ class FlatParams:
         self.sizes = [p.numel() for p in self.parameters]
         self.shapes = [tuple(p.shape[dim] for dim in memory_order(p)) or (1,) for p in self.parameters]
         self.size = sum(self.sizes)
-        device = self.parameters[0].device
-        self.tensor = _room(self.size, device)
+        self.tensor = _room(self.size, self.parameters[0].device)
         with torch.no_grad():
             for parameter, view in self.views(self.tensor):
                 view.copy_(parameter)
@@ -64,32 +59,24 @@ class FlatParams:
         return self.tensor.device.type == "cpu"
 
     def views(self, vector: torch.Tensor) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
-        """Yield each parameter with its part of ``vector`` (in the order of ``parameters``), shaped and strided as it
-        is."""
+        """Yield each parameter with its part of ``vector`` (in the order of ``parameters``), shaped and strided alike."""
         offset = 0
         for parameter, size in zip(self.parameters, self.sizes, strict=True):
             yield parameter, shaped(vector[offset : offset + size], parameter)
             offset += size
 
     def specs(self, named: Sequence[Named] | None = None) -> list[TensorSpec]:
-        """Return what the model consists of, for comparing it with the others' models. ``named``: the result of
-        ``named()``, if known."""
-        every = self.named() if named is None else named
+        """Return what the model consists of, to compare models. ``named``: the result of ``named()``, if known."""
         return [
-            TensorSpec(
-                n, list(t.shape), str(t.dtype).removeprefix("torch."), part, _layout(t) if part == "trained" else ""
-            )
-            for n, t, part in every
+            TensorSpec(name, list(each.shape), str(each.dtype).removeprefix("torch."), part, _layout(each, part))
+            for name, each, part in named or self.named()
         ]
 
     def named(self) -> list[Named]:
-        """Return every tensor of the model: its name, itself, and its part: trained, frozen (or in no optimizer), or
-        buffer."""
-        tensors = [
-            (name, p.detach(), "trained" if id(p) in self._trained else "frozen")
-            for name, p in self.model.named_parameters()
-        ]
-        return tensors + [(name, b.detach(), "buffer") for name, b in self.model.named_buffers()]
+        """Return every tensor of the model with its name and part: trained, frozen (or in no optimizer), or buffer."""
+        parts = {True: "trained", False: "frozen"}
+        parameters = [(name, p.detach(), parts[id(p) in self._trained]) for name, p in self.model.named_parameters()]
+        return parameters + [(name, b.detach(), "buffer") for name, b in self.model.named_buffers()]
 
     def still(self) -> Sequence[torch.Tensor]:
         """Return frozen parameters and buffers: everything of the state that the flat vector does not hold."""
@@ -115,23 +102,15 @@ class FlatParams:
 
     def buffer_bytes(self) -> bytes:
         """Return the buffers as float32, in order."""
-        import torch
-
         return b"".join(_bytes(tensor.to(torch.float32)) for tensor in self.buffers())
 
     def load_buffers(self, data: bytes) -> None:
-        import torch
-
-        tensors = self.buffers()
-        averaged = [torch.empty(t.shape, dtype=torch.float32) for t in tensors]
+        averaged = [torch.empty(buffer.shape, dtype=torch.float32) for buffer in self.buffers()]
         _load(averaged, data)
-        for tensor, value in zip(tensors, averaged, strict=True):
-            tensor.copy_(value)
+        for buffer, value in zip(self.buffers(), averaged, strict=True):
+            buffer.copy_(value)
 
     def load(self, vector: npt.NDArray[np.float32]) -> None:
-        """Load these weights."""
-        import torch
-
         with torch.no_grad():
             self.tensor.copy_(torch.from_numpy(np.array(vector, np.float32)))
 
@@ -149,8 +128,7 @@ class FlatParams:
         )
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the model's ``state_dict`` on the host, with the flat vector's weights; tied tensors under each of their
-        names."""
+        """Return the model's ``state_dict`` on the host; tied tensors under each of their names."""
         return {name: t.detach().cpu().contiguous().clone() for name, t in self.model.state_dict().items()}
 
 
@@ -161,13 +139,10 @@ def _room(size: int, device: torch.device) -> torch.Tensor:
     nothing is lost. A scan goes through two or three vectors at once, and small pages must be looked up all the time:
     with only the weights on small pages, scans of 25 million elements took 8% (``threshold``) and 19% (``tether``) more.
 
-    >>> import torch
     >>> room = _room(5, torch.device("cpu"))
     >>> len(room), room.data_ptr() % 64
     (5, 0)
     """
-    import torch
-
     if device.type != "cpu":
         return torch.empty(size, dtype=torch.float32, device=device)
     room = np.empty(4 * size + LINE_NBYTES, np.uint8)
@@ -178,7 +153,6 @@ def _room(size: int, device: torch.device) -> torch.Tensor:
 def memory_order(tensor: torch.Tensor) -> list[int]:
     """Return the dimensions from the outermost to the innermost in memory; as they are, if the tensor has gaps.
 
-    >>> import torch
     >>> memory_order(torch.zeros(2, 3, 4, 5).contiguous(memory_format=torch.channels_last))
     [0, 2, 3, 1]
     """
@@ -193,7 +167,6 @@ def memory_order(tensor: torch.Tensor) -> list[int]:
 def shaped(part: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Return the flat ``part`` as a view with the shape of ``like``, and with its strides if it has no gaps.
 
-    >>> import torch
     >>> weight = torch.zeros(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
     >>> shaped(torch.zeros(120), weight).stride() == weight.stride()
     True
@@ -204,29 +177,24 @@ def shaped(part: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return part.view(like.shape)
 
 
-def _layout(tensor: torch.Tensor) -> str:
-    """Return the memory order of a tensor that is not contiguous, as text."""
+def _layout(tensor: torch.Tensor, part: str) -> str:
+    """Return the memory order of a trained tensor that is not contiguous, as text."""
     order = memory_order(tensor)
-    return "" if order == list(range(tensor.ndim)) else ",".join(map(str, order))
+    return "" if part != "trained" or order == list(range(tensor.ndim)) else ",".join(map(str, order))
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    import torch
-
     return tensor.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
 
 
 def _load(tensors: Sequence[torch.Tensor], data: bytes | memoryview) -> None:
-    import torch
-
-    expected = sum(t.numel() * t.element_size() for t in tensors)
+    expected = sum(tensor.nbytes for tensor in tensors)
     if len(data) != expected:
         raise Misuse(f"{len(data)} bytes of state", f"{expected} bytes", "do all workers build the same model?")
     offset = 0
     with torch.no_grad():
         for tensor in tensors:
-            nbytes = tensor.numel() * tensor.element_size()
-            if nbytes:
-                part = torch.frombuffer(bytearray(data[offset : offset + nbytes]), dtype=tensor.dtype)
+            if tensor.nbytes:
+                part = torch.frombuffer(bytearray(data[offset : offset + tensor.nbytes]), dtype=tensor.dtype)
                 tensor.copy_(part.view(tensor.shape))
-            offset += nbytes
+            offset += tensor.nbytes

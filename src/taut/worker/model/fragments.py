@@ -13,8 +13,7 @@ def least_fragments(size: int) -> int:
 
 
 def fragments(encode_s: float, size: int, step_s: float) -> int:
-    """Return a power of two: as many fragments as keep encoding, which takes ``encode_s`` for the whole, within its share
-    of a step.
+    """Return a power of two: so many fragments that encoding, ``encode_s`` for the whole, keeps its share of a step.
 
     >>> fragments(0.001, 1000, 0.1), fragments(0.005, 1000, 0.1), fragments(1.0, 1000, 0.1), fragments(0.0, 1 << 27, 0.1)
     (1, 4, 8, 16)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
 DIGITS = 6  # significant digits of an agreed number: sums of float32 have no more
 
@@ -17,7 +16,6 @@ class Hyperparameters:
 
     The list of numbers is fixed here, so that all workers exchange as many. The first is the first learning rate.
 
-    >>> import torch
     >>> adam = torch.optim.Adam([torch.zeros(1)], lr=0.1, betas=(0.9, 0.999))
     >>> own = Hyperparameters(adam)
     >>> own.read()
@@ -46,8 +44,7 @@ class Hyperparameters:
         return [float(_part(groups[at][name], index)) for at, name, index in self._entries]
 
     def impose(self, numbers: Sequence[float]) -> None:
-        """Set these numbers until ``restore``, rounded, so that the last bits of a sum do not change a number that is the
-        same everywhere."""
+        """Set these numbers until ``restore``, rounded: the last bits of a sum must change nothing."""
         groups = self._optimizer.param_groups
         if self._own is None:
             self._own = [{name: _copied(value) for name, value in group.items() if name != "params"} for group in groups]

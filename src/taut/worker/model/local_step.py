@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import nn
+
 from taut.errors import Misuse, NonFiniteLoss
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
     from taut.worker.torch_worker import TorchWorker
 
 
@@ -32,21 +32,17 @@ class LastLoss:
 
         ``NonFiniteLoss`` for a loss that is NaN or infinite; one on a GPU is found by the next call, or by ``read``."""
         self.read()
-        if not hasattr(loss, "detach"):
-            self.value = self._checked(float(loss), self._worker.steps)
-            return self.value
-        loss = loss.detach()
-        if not loss.is_cuda:
-            self.value = self._checked(float(loss), self._worker.steps)
-            return self.value
-        self._fetch(loss.reshape(()))
-        return loss
+        if hasattr(loss, "detach"):
+            loss = loss.detach()
+            if loss.is_cuda:
+                self._fetch(loss.reshape(()))
+                return loss
+        self.value = self._checked(float(loss), self._worker.steps)
+        return self.value
 
     def _fetch(self, loss: torch.Tensor) -> None:
         """Have the device write the loss to the host when it is computed."""
         if self._copy is None or self._copy.dtype != loss.dtype:
-            import torch
-
             self._copy = torch.empty((), dtype=loss.dtype, pin_memory=True)
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._copy.copy_(loss, non_blocking=True)
@@ -74,8 +70,6 @@ class LastLoss:
 
 def check_gradient(loss: Any) -> None:
     """Refuse a loss that no backward pass can begin at."""
-    import torch
-
     if not isinstance(loss, torch.Tensor):
         given = f"step({loss!r})" if isinstance(loss, float | int) else f"step({type(loss).__name__})"
         remedy = "give it without .item(); in a loop of your own, worker.exchange(loss) takes numbers"
@@ -91,32 +85,16 @@ def check_gradient(loss: Any) -> None:
 
 
 def _culprit(model: nn.Module) -> str:
-    """Name the first parameter with weights that are not finite, if there is one."""
-    import torch
-
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter.detach()).all()):
             return f" (parameter {name!r} has weights that are NaN or infinite: its last gradient was)"
     return ""
 
 
-def take_step(optimizer: torch.optim.Optimizer) -> None:
-    """Call the optimizer's step. Raises ``Misuse`` for an optimizer that needs a closure."""
-    try:
-        optimizer.step()
-    except TypeError as error:
-        if "closure" not in str(error):
-            raise
-        raise Misuse(
-            f"{type(optimizer).__name__} in worker.step",
-            "an optimizer whose step needs no closure",
-            "call optimizer.step(closure) yourself, then worker.exchange(loss)",
-        ) from None
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Return the device of the model's first parameter."""
-    import torch
-
-    first = next(model.parameters(), None)
-    return torch.device("cpu") if first is None else first.device
+def needs_closure(optimizer: torch.optim.Optimizer) -> Misuse:
+    """Return the error for an optimizer whose step cannot be made by ``worker.step``."""
+    return Misuse(
+        f"{type(optimizer).__name__} in worker.step",
+        "an optimizer whose step needs no closure",
+        "call optimizer.step(closure) yourself, then worker.exchange(loss)",
+    )

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
-from taut.worker.model.optimizers import members_of
+from taut.worker.model.optimizers import members_of, parameters_of
 from taut.worker.standalone.worker import Vector
-
-if TYPE_CHECKING:
-    import torch
 
 
 class Moments:
     """All tensors in the optimizer's state (momentum, Adam's averages, step counts), in the order of the parameters.
 
-    >>> import torch
     >>> layer = torch.nn.Linear(2, 1)
     >>> optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
     >>> layer(torch.ones(1, 2)).sum().backward(); optimizer.step()
@@ -28,12 +25,9 @@ class Moments:
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        import torch
-
         self.tensors: list[Any] = [
             value
-            for group in optimizer.param_groups
-            for parameter in group["params"]
+            for parameter in parameters_of(optimizer)
             for _, value in sorted(optimizer.state.get(parameter, {}).items())
             if isinstance(value, torch.Tensor)
         ]
@@ -43,8 +37,6 @@ class Moments:
         return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
     def scatter(self, vector: Vector) -> None:
-        import torch
-
         offset = 0
         for tensor in self.tensors:
             part = torch.from_numpy(np.array(vector[offset : offset + tensor.numel()])).view(tensor.shape)
@@ -59,31 +51,22 @@ def begin_moments(optimizer: torch.optim.Optimizer) -> None:
     """Make zeros for the state that the first step would make, if no step was made yet: a worker that came when no data
     was left has as many moments to average as the others. A step of a copy, without gradients, shows which they are.
 
-    >>> import torch
     >>> layer = torch.nn.Linear(2, 1)
     >>> optimizer = torch.optim.Adam(layer.parameters())
     >>> begin_moments(optimizer); Moments(optimizer).gather().tolist()
     [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     """
-    if optimizer.state:
-        return
-    for member in members_of(optimizer):
+    for member in members_of(optimizer) if not optimizer.state else ():
         _begin(member)
 
 
 def _begin(optimizer: torch.optim.Optimizer) -> None:
-    import torch
-
     trial = copy.deepcopy(optimizer)  # without hooks, on parameters of its own
-    for parameter in _parameters(trial):
-        parameter.grad = torch.zeros_like(parameter)
+    for parameter in parameters_of(trial):
+        parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
     trial.step()
-    for mine, tried in zip(_parameters(optimizer), _parameters(trial), strict=True):
+    for mine, tried in zip(parameters_of(optimizer), parameters_of(trial), strict=True):
         made = trial.state.get(tried, {}).items()
         fresh = {name: torch.zeros_like(value) if isinstance(value, torch.Tensor) else value for name, value in made}
         if fresh:
             optimizer.state[mine] = fresh
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad]

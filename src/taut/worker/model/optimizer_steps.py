@@ -28,6 +28,7 @@ class OptimizerSteps:
     def __init__(self, worker: TorchWorker, session: WorkerSession | None, guard: ModelGuard) -> None:
         self._worker, self._session, self._guard = worker, session, guard
         self._sample: WeightSample | None = None
+        self._stepping: range | None = None  # the optimizers whose steps ``worker.step`` makes, until they have exchanged
         self._unexchanged: set[int] = set()  # the optimizers that the script stepped since the last exchange
         self._script_exchanges = False  # the script calls ``worker.step`` or ``worker.exchange``
         self._handles: list[Any] = []
@@ -61,21 +62,40 @@ class OptimizerSteps:
     @property
     def forgotten(self) -> bool:
         """Return whether the script makes steps, and has never asked for an exchange."""
-        return bool(self._unexchanged) and not self._script_exchanges
+        return bool(self._unexchanged) and not self._script_exchanges and self._stepping is None
 
     def _before(self, number: int, after: list[Any], optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         self._guard.begin()
         after[0].remove()
         # again, so that it comes after hooks of the script, which may move weights
         after[0] = optimizer.register_step_post_hook(partial(self._after, number))
-        if self._session is not None and self._session.exchange.stepping_itself:
-            self._worker.before_step(())
-            return None
-        if number in self._unexchanged:  # of several optimizers, each makes its step before one exchange
-            self._worker.exchange_if_forgotten()
-        given = self._evaluated(optimizer, args, kwargs)
-        self._worker.before_step((number,))
+        worker, session = self._worker, self._session
+        itself = session is not None and session.exchange.stepping_itself
+        if number in self._unexchanged and not itself:  # of several optimizers, each makes its step before one exchange
+            worker.exchange_if_forgotten()
+        given = None if itself else self._evaluated(optimizer, args, kwargs)
+        if session is None:
+            return given
+        if session.keeper is not None:
+            session.keeper.before_step()
+        if itself or worker.closed:
+            return given
+        members = range(number, number + 1) if self._stepping is None else self._stepping
+        if self._stepping is not None:
+            self._stepping = range(0)  # the first of the optimizers exchanges for all
+        if members:
+            self.check_weights()
+            entered = session.enter()  # then the gradients are of other weights than those that this worker has now
+            session.before_step(0 if entered else worker.step_samples(), worker.step_rate(), members)
         return given
+
+    def begin_step(self) -> None:
+        """Note that ``worker.step`` makes the steps of all optimizers now."""
+        self._stepping = range(len(members_of(self._worker.optimizer)))
+
+    def end_step(self) -> None:
+        """Note that the steps of all optimizers are made."""
+        self._stepping = None
 
     def _after(self, number: int, *_: Any) -> None:
         if self._session is None or not self._session.exchange.stepping_itself:
@@ -84,8 +104,7 @@ class OptimizerSteps:
             self._sample.renew()
 
     def _evaluated(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        """Call the closure that computes gradients now, if these are exchanged before the step; return arguments with its
-        loss instead of it."""
+        """Call the closure now, if gradients are exchanged before the step; return arguments with its loss instead."""
         closure: Callable[[], Any] | None = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None or self._session is None or not self._session.exchange.exchanges_gradients:
             return None

@@ -30,6 +30,10 @@ def members_of(optimizer: Optimizer) -> Sequence[Optimizer]:
     return optimizer.members if isinstance(optimizer, JoinedOptimizers) else [optimizer]
 
 
+def parameters_of(optimizer: Optimizer) -> list[torch.nn.Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def _unwrapped(optimizer: Any) -> Any:
     """Return the optimizer inside of wrappers that keep it as ``.optimizer`` (accelerate, Lightning)."""
     while isinstance(getattr(optimizer, "optimizer", None), Optimizer):

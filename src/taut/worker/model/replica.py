@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from taut.codecs import Codec, Grid, sketch, snap
 from taut.codecs.wire.residual import read_residual, residual_parts
 from taut.errors import MalformedMessage, NonFiniteUpdate
-from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.fragments import ENCODE_SHARE, fragment, fragments, least_fragments
 from taut.worker.model.snapshot import Snapshot
 from taut.worker.standalone.worker import Vector
 from taut.worker.time_split import Stopwatch
+
+if TYPE_CHECKING:
+    from taut.worker.model.flat_params import FlatParams
 
 SKETCH_S = 5.0
 
@@ -113,8 +115,7 @@ class Replica:
         return payload
 
     def check(self, payload: bytes) -> object:
-        """Look at a payload before it is kept: ``MalformedMessage`` where it is not right. What ``absorb`` takes with it.
-        From the thread that communicates."""
+        """Return what ``absorb`` takes with a payload, in the communication thread. Raises ``MalformedMessage``."""
         if self.codec_state is None or not self.talks:
             return None  # in between two phases: ``absorb`` looks at it
         return self.codec.check(self.codec_state, payload)
@@ -140,8 +141,7 @@ class Replica:
         self.codec.inherit(self.codec_state, *read_residual(payload, self.params.size))
 
     def shared(self) -> Any:
-        """Return the weights that this replica stands for: the shared ones, or its own in a run in which nothing is
-        sent."""
+        """Return the weights that this replica stands for: the shared ones, or its own where nothing is sent."""
         return self.codec.shared(self.codec_state) if self.talks else self.params.vector
 
     def settle(self) -> None:
@@ -175,8 +175,7 @@ class Replica:
         self._sketched_s = ended + max(SKETCH_S, 200 * (ended - begun))
 
     def _measure(self, encode_s: float, ended: float) -> None:
-        """Choose the number of fragments. ``encode_s`` is this thread's own time: how busy the machine is must not change
-        what is sent."""
+        """Choose the number of fragments. ``encode_s``: this thread's own time: a busy machine changes nothing."""
         if self._emitted_s is not None:
             self._encode_s += 0.1 * (encode_s * self.fragments - self._encode_s)  # of the whole vector
             self._step_s += 0.1 * ((ended - self._emitted_s) - self._step_s)

@@ -62,8 +62,6 @@ def unpack(data: bytes | memoryview) -> Snapshot:
     for size in sizes:
         parts.append(view[start : start + size])
         start += size
-    tail = tuple(
-        Include(origin, lo, hi, bytes(payload))
-        for (origin, lo, hi, _), payload in zip(header.tail, parts[3:], strict=True)
-    )
+    tails = zip(header.tail, parts[3:], strict=True)
+    tail = tuple(Include(origin, lo, hi, bytes(payload)) for (origin, lo, hi, _), payload in tails)
     return Snapshot(parts[0], parts[1], header.grid, tail, parts[2], header.steps)

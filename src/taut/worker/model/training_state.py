@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
 
 from taut.errors import MalformedMessage, Misuse
-from taut.worker.checkpoints.file import packed, unpacked
+from taut.worker.checkpoints.file import part_views, unpacked
 from taut.worker.checkpoints.state_tree import fold, unfold
-
-if TYPE_CHECKING:
-    import torch
+from taut.worker.model.optimizers import parameters_of
 
 REMEDY = "start every worker of a run with the same script and the same arguments"
 OWN = ("lr", "initial_lr")  # settings of a group: each worker's own, unless its scheduler is given, too
@@ -26,7 +27,6 @@ OWN = ("lr", "initial_lr")  # settings of a group: each worker's own, unless its
 def pack_training(optimizer: torch.optim.Optimizer, also: Mapping[str, Any]) -> bytes:
     """Return the optimizer's state, and that of the objects in ``also``, as bytes.
 
-    >>> import torch
     >>> def adam(layer):
     ...     return torch.optim.Adam(layer.parameters(), lr=0.1)
     >>> one, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
@@ -43,17 +43,14 @@ def pack_training(optimizer: torch.optim.Optimizer, also: Mapping[str, Any]) -> 
         "optimizer": fold(optimizer.state_dict(), "optimizer", tensors, "the optimizer's state"),
         "also": {name: fold(each.state_dict(), f"also.{name}", tensors, name) for name, each in also.items()},
     }
-    return packed(document, {name: tensor.cpu() for name, tensor in tensors.items()})
+    return b"".join(part_views(document, {name: tensor.cpu() for name, tensor in tensors.items()}))
 
 
 def load_training(
     data: bytes | memoryview, optimizer: torch.optim.Optimizer, also: Mapping[str, Any], again: bool = False
 ) -> bool:
     """Load the state; return whether it had a scheduler's position. ``again``: load only that, since the script's loop
-    has moved it on the way to its first batch. Raises ``Misuse`` that names a difference, ``MalformedMessage`` for data
-    that is no state."""
-    from safetensors import SafetensorError
-
+    has moved it before its first batch. Raises ``Misuse`` that names a difference, or ``MalformedMessage``."""
     try:
         document, tensors = unpacked(data)
         kind, tree, others = (document[name] for name in ("kind", "optimizer", "also"))
@@ -111,11 +108,8 @@ def _check_kind(kind: str, sizes: list[int], optimizer: torch.optim.Optimizer) -
 
 
 def _check_moments(moments: dict[Any, dict[str, Any]], optimizer: torch.optim.Optimizer) -> None:
-    """Raise unless each tensor of the optimizer's state is no larger than its parameter, and like the one that this
-    worker has already."""
-    import torch
-
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    """Raise unless each tensor is no larger than its parameter, and like the one that this worker has already."""
+    parameters = parameters_of(optimizer)
     for number, given in moments.items():
         if type(number) is not int or not 0 <= number < len(parameters):
             raise _other(f"{len(parameters)} parameters", f"one with the number {number!r}, as the other workers have")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
+import torch
 
 from taut.codecs import Codec, merge, validate
 from taut.codecs.vector_codec import VectorCodec
@@ -15,11 +17,6 @@ from taut.worker.model.flat_params import FlatParams, shaped
 from taut.worker.model.replica import Replica
 from taut.worker.standalone.worker import Vector
 from taut.worker.time_split import Stopwatch
-
-if TYPE_CHECKING:
-    import torch
-
-    from taut.worker.codec_costs.shadow import ShadowCodec
 
 
 class FlatParamsCodec(VectorCodec):
@@ -31,15 +28,10 @@ class FlatParamsCodec(VectorCodec):
         self._prepared: bytes | None = None
 
     def prepare(self, v: Vector, weight: float) -> None:
-        """Encode now what ``encode`` will be asked for next: that happens while the communication thread may want to
-        hand over messages, and would wait."""
+        """Encode in advance: during ``encode`` itself the communication thread may have to wait."""
         if weight:
-            try:
+            with self._encoding():
                 self._prepared = super().encode(v, weight)
-            except NonFiniteUpdate as error:
-                raise self.params.blame(error) from None
-            finally:
-                self.watch.charge("encode")
 
     def encode(self, v: Vector, weight: float = 1.0) -> bytes:
         prepared, self._prepared = self._prepared, None
@@ -53,8 +45,13 @@ class FlatParamsCodec(VectorCodec):
         yield from super().bequest()
 
     def difference(self, v: Vector) -> bytes:
-        try:
+        with self._encoding():
             return super().difference(v)
+
+    @contextmanager
+    def _encoding(self) -> Iterator[None]:
+        try:
+            yield
         except NonFiniteUpdate as error:
             raise self.params.blame(error) from None
         finally:
@@ -69,9 +66,9 @@ class Weights(Local):
 
     def __init__(self, replica: Replica) -> None:
         self.replica, self.params = replica, replica.params
-        on_host = isinstance(self.params.vector, np.ndarray)
-        self.x: Vector = self.params.vector if on_host else self.params.host(self.params.vector).copy()
-        self._copied = not on_host and not replica.talks  # a codec works on the flat vector, wherever that is
+        host = self.params.host(self.params.vector)
+        self.x: Vector = host if self.params.on_cpu else host.copy()
+        self._copied = not self.params.on_cpu and not replica.talks  # a codec works on the flat vector, wherever that is
 
     def fetch(self) -> None:
         if self._copied:
@@ -79,8 +76,6 @@ class Weights(Local):
 
     def put_back(self) -> None:
         if self._copied:
-            import torch
-
             self.params.vector.copy_(torch.from_numpy(self.x))
 
     def emit(self) -> bytes | None:
@@ -112,7 +107,7 @@ class Weights(Local):
         state = self.replica.codec_state
         state.kernels.add_values(state.w, state.b, 0, change)
 
-    def shadow(self, name: str, workers: int, step_s: float) -> ShadowCodec:
+    def shadow(self, name: str, workers: int, step_s: float) -> Any:
         """Return a codec on a copy of the weights, to see what it would cost (``taut probe``)."""
         from taut.worker.codec_costs.shadow import ShadowCodec
 
@@ -155,21 +150,19 @@ class Gradients(Local):
             if gradient is None:
                 part[:] = 0.0
             else:
-                _view(part, parameter).copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+                view = shaped(torch.from_numpy(part), parameter)
+                view.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
                 if self.scale != 1.0:
                     part *= np.float32(self.scale)
 
     def put_back(self) -> None:
         """Copy what is here into the gradients."""
-        parts = [_view(self._part(number), parameter) for number, parameter in enumerate(self.params.parameters)]
-        self.put_back_from(zip(self.params.parameters, parts, strict=True), self.present)
+        self.put_back_from(self.params.views(torch.from_numpy(self.x)), self.present)
 
     def put_back_from(
         self, parts: Iterable[tuple[torch.nn.Parameter, torch.Tensor]], present: Sequence[float] | Vector
     ) -> None:
         """Copy the ``parts`` into the gradients of those parameters that anybody had one for."""
-        import torch
-
         for number, (parameter, part) in enumerate(parts):
             wish = self.wishes[self.owners[number]]
             if not wish.steps:
@@ -194,9 +187,3 @@ class Gradients(Local):
 
     def _part(self, number: int) -> Vector:
         return self.x[self._starts[number] : self._starts[number + 1]]
-
-
-def _view(part: Any, parameter: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    return shaped(torch.from_numpy(part), parameter)
