@@ -1,4 +1,4 @@
-"""The commands of docs/ssh.md run as they are written; the lab's hosts, Python and addresses are in place of the page's."""
+"""The commands of docs/ssh.md run as they are written, with the hosts, Python and addresses of the lab in their place."""
 
 from __future__ import annotations
 

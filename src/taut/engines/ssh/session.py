@@ -115,7 +115,7 @@ class Session:
             stderr=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C reaches the launcher alone
         )
-        targets = (self._read, self._read_errors, self._write)
+        targets = (self._read_errors, self._read, self._write)  # the second waits for the first
         self._threads = [threading.Thread(target=each, name="ssh", daemon=True) for each in targets]
         for thread in self._threads:
             thread.start()
@@ -164,7 +164,7 @@ class Session:
             self._errors += f"it sent what is no message of taut: {error}".encode()
             self._process.kill()
         self._process.wait()
-        self._threads[1].join(1.0)  # ssh's own last words
+        self._threads[0].join(1.0)  # ssh's own last words
         self._words.put(None)
         self._events.put((self.number, Told(lost=True)))
 
