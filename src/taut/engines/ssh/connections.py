@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib
 import os
 import queue
 import shlex
@@ -27,6 +28,7 @@ from taut.errors import Misuse
 from taut.transport.endpoint import own_address
 
 PYTHON = "python3"
+MEANWHILE = "taut.supervisor.service"  # what a run imports next, while the hosts answer: half a second
 LOOK_S = 60.0  # for a host that let us in to say what it is like: its disk may be slow
 
 
@@ -56,6 +58,7 @@ class Connections:
             wanted, sent = _wanted(script, same_files)
             for session in self.sessions:
                 session.open(self.ssh, self.python, look=self._task(session.host, wanted, sent, devices))
+            importlib.import_module(MEANWHILE)
             self._await_facts()
             wrong = [line for session in self.sessions for line in self._wrong(session, wanted)]
             if wrong:
