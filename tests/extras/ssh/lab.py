@@ -112,7 +112,8 @@ def write_settings(folder: Path) -> None:
             f"ListenAddress {address}\nHostKey {folder}/host-{name}\nPidFile {folder}/pid-{name}\n"
             f"AuthorizedKeysFile {folder}/key.pub\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n"
             "KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n"
-            f"SetEnv TMPDIR={folder}/tmp-{name} PATH={path}\n"
+            f"SetEnv TMPDIR={folder}/tmp-{name}\n"
+            f'ForceCommand export PATH={path}; exec sh -c "$SSH_ORIGINAL_COMMAND"\n'  # whatever this user's shell sets
         )
     (folder / "known").write_text("".join(known))
     (folder / "config").write_text(
