@@ -103,3 +103,21 @@ def test_a_script_takes_its_modules_along_and_may_be_in_a_directory(lab: Lab, tm
     assert f"at {there}/train.py" in logs[1]
     assert not lab.files()
     until(lab.clean)
+
+
+def test_a_run_whose_launcher_was_killed_is_resumed_on_the_hosts(lab: Lab, tmp_path: Path) -> None:
+    gate, hosts = tmp_path / "gate", ["--hosts", "b,c", *PYTHON]
+    flags = ["run", *hosts, "--checkpoint-every", "20steps", "--name", "again", JOB, "--gate", str(gate)]
+    with lab.run(tmp_path, *flags) as run:
+        run.until("start: training starts")
+        until(lambda: list((tmp_path / "taut-runs/again/checkpoints").glob("*/manifest*")), run.text)
+        os.kill(run.process.pid, signal.SIGKILL)
+        run.end()
+    gate.touch()
+    with lab.run(tmp_path, "resume", "again") as run:
+        run.until("^error: --engine ssh without --hosts: expected the hosts to train on")
+        assert run.end() == 2
+    with lab.run(tmp_path, "resume", "again", *hosts) as run:
+        assert run.end() == 0, run.text
+    assert (tmp_path / "taut-runs/again/model.safetensors").exists()
+    until(lab.clean)
