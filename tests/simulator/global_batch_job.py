@@ -1,4 +1,4 @@
-"""A training script whose batches are parts of a global batch, or of a fixed size: which of three inputs is the largest?"""
+"""A training script whose batches are parts of a global batch, or have a fixed size: which of three inputs is largest?"""
 
 import argparse
 
@@ -20,7 +20,7 @@ x = torch.randn(given.samples, 3, generator=made)
 y = x.argmax(dim=1)
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 3))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 size = {"global_batch": given.global_batch} if given.global_batch else {"batch_size": given.batch_size}
 
 
