@@ -1,6 +1,7 @@
 # make train    the environment, then the main job: `taut demo`
 # make test     the environment, then the tests, but for the few that are marked long
 # make test-all all tests, with all examples of every law: before a release
+# make test-ray the tests that need Ray, in an environment of their own, .venv-ray
 # make test-slurm, test-mpi  the tests that need Debian's Slurm or Open MPI (as root, it installs them)
 # make lint     format, lint and types
 # make check    make lint, import direction and the tests of make test
@@ -29,7 +30,7 @@ QUICK  := -m "not long"
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all test-slurm test-mpi docs hunt soak lint check bench fuzz clean
+.PHONY: help train test test-all test-ray test-slurm test-mpi mpirun docs hunt soak lint check bench fuzz clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -64,19 +65,23 @@ test: $(VENV)/.taut-dev
 test-all: $(VENV)/.taut-dev
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
+test-ray test-mpi: test-%: .venv-%/.taut
+	.venv-$*/bin/python -m pytest tests/extras/$* $(ARGS)
+
+test-mpi: | mpirun
+mpirun:
+	@command -v mpirun > /dev/null || apt-get install -y --no-install-recommends openmpi-bin
+
 test-slurm: $(VENV)/.taut-dev
 	@PATH="$$PATH:/usr/sbin" command -v slurmctld > /dev/null || \
 	  apt-get install -y --no-install-recommends slurmctld slurmd slurm-client munge
 	$(BIN)/python -m pytest tests/extras/slurm $(ARGS)
 
-test-mpi: .venv-mpi/.taut-mpi
-	@command -v mpirun > /dev/null || apt-get install -y --no-install-recommends openmpi-bin
-	.venv-mpi/bin/python -m pytest tests/extras/mpi $(ARGS)
-
-.venv-mpi/.taut-mpi: $(WHAT)
-	$(PYTHON) -m venv .venv-mpi
-	.venv-mpi/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt torch==2.13.0
-	.venv-mpi/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[dev,mpi]'
+# An environment for the tests of one extra.
+.venv-%/.taut: $(WHAT)
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt torch==2.13.0
+	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[dev,$*]'
 	@touch $@
 
 docs: $(VENV)/.taut-docs
@@ -103,5 +108,5 @@ fuzz: $(VENV)/.taut-dev
 	$(BIN)/python bench/fuzz.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) .venv-mpi build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis taut-runs
+	rm -rf $(VENV) .venv-* build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis taut-runs
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

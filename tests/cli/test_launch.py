@@ -13,9 +13,10 @@ from rich.console import Console
 
 from taut.cli.launch import conduct
 from taut.cli.output.display import Display
-from taut.cli.run_end import check_joined, report_failures
+from taut.cli.run_end import RunEnd, check_joined, report_failures
+from taut.core.messages import Statistics
 from taut.engines.base import Exit
-from taut.supervisor.view import Outcome
+from taut.supervisor.view import Outcome, WorkerRow, WorkerState
 
 FAILED = Outcome("failed", 1, None, exact=False, digest="", model=None, error="Ctrl-C, before any worker was ready")
 
@@ -115,3 +116,13 @@ def test_a_supervisor_that_was_replaced_ends_and_lets_its_workers_finish(tmp_pat
     assert ended.exit_code == 0
     check_joined(ended, tmp_path / "train.py")
     assert "another supervisor has taken over" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "expected"), [("gone", -9, 0), ("gone", 1, 1), ("finished", -9, 1), ("finished", 0, 0)]
+)
+def test_the_late_end_of_a_worker_that_was_gone_is_no_failure(state: WorkerState, code: int, expected: int) -> None:
+    """A node that was cut off is declared dead after the run: the run has been judged without it."""
+    row = WorkerRow(0, "host", 7, state, Statistics(), 0.0, "")
+    outcome = Outcome("finished", 0, True, True, "", Path("model"), {0: row})
+    assert RunEnd(outcome, late=[Exit(7, "ended", code == 0, 0, code)]).exit_code == expected

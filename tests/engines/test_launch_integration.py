@@ -71,8 +71,10 @@ def launched(folder: Path, processes: list[dict[str, str]], *args: object, **mor
     [torchrun(2), srun("localhost,other", 2), pytest.param(mpirun(2), marks=pytest.mark.long)],
     ids=["torchrun", "srun on two hosts", "mpirun"],
 )
-def test_the_processes_of_a_launch_are_one_run(tmp_path: Path, processes: list[dict[str, str]]) -> None:
-    os.chdir(tmp_path)
+def test_the_processes_of_a_launch_are_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: list[dict[str, str]]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     done = launched(tmp_path, processes, 2)
     assert [code for code, _ in done] == [0, 0], done
     ends = [re.search(r"rank (\d) worker (\d) of 2 steps 0 (\d+) model (\S+)", told) for _, told in done]
@@ -100,8 +102,8 @@ def test_who_is_alone_although_there_are_others_fails(tmp_path: Path) -> None:
     assert not (tmp_path / "second" / "runs").exists()
 
 
-def test_the_launcher_can_be_left_out(tmp_path: Path) -> None:
-    os.chdir(tmp_path)
+def test_the_launcher_can_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     done = launched(tmp_path, torchrun(2), 1, TAUT_LAUNCHER="none")
     assert [code for code, _ in done] == [0, 0]
     assert all("worker 0 of 1 steps 0 32" in told for _, told in done), done

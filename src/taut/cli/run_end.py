@@ -48,8 +48,9 @@ class RunEnd:
         if self.interrupted:
             return INTERRUPTED
         code = int(not self.superseded) if self.outcome is None else self.outcome.exit_code
-        if any(not each.clean for each in self.late):
-            code = 1
+        gone = {row.pid for row in self.outcome.workers.values() if row.state == "gone"} if self.outcome else set()
+        if any(not each.clean and not (each.code < 0 and each.pid in gone) for each in self.late):
+            code = 1  # a worker that was gone before may be killed now: the run went on without it
         return Misuse.exit_code if code == 1 and self.misuse else code
 
 

@@ -40,6 +40,10 @@ def supervise(job: Job) -> dict[str, Any]:
     end with another exit code than 0."""
     import ray.train
 
+    from taut.codecs.registry import kernels_of
+    from taut.strategies.compatibility import codecs_in_use
+    from taut.strategies.phases import parse_schedule
+
     storage = ray.train.get_context().get_storage()
     local = storage.storage_filesystem.type_name == "local"
     results = Path(storage.experiment_fs_path) if local else None
@@ -57,6 +61,7 @@ def supervise(job: Job) -> dict[str, Any]:
         environment.variables(),
         log_dir=folder,
         threads=settings.threads_per_worker,
+        kernels=kernels_of(codecs_in_use(parse_schedule(settings.strategy), settings.topology, [settings.codec])),
         function=job.function,
         runtime_env=job.runtime_env,
         **{name: getattr(settings, name) for name in RayEngine.own_settings},

@@ -91,7 +91,7 @@ class Trainer:
             trainer = DataParallelTrainer(
                 partial(supervise, self._job),
                 scaling_config=ray.train.ScalingConfig(
-                    num_workers=1, resources_per_worker={f"node:{connection.node_ip}": OF_THE_SUPERVISOR}
+                    num_workers=1, resources_per_worker={f"node:{connection.address}": OF_THE_SUPERVISOR}
                 ),
                 run_config=self._run_config,
             )

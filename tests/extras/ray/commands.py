@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -50,6 +51,14 @@ class Command:
                 return found[times - 1]
             line = self._next(deadline, pattern)
             assert line is not None, f"it ended without {pattern!r}:\n" + "\n".join(self.said)
+
+    def when(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for a condition while the command goes on."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert self.process.poll() is None, f"it ended without {what}"
+            assert time.monotonic() < deadline, f"no {what} in {PATIENCE_S:.0f} s"
+            time.sleep(0.05)
 
     def _next(self, deadline: float, awaited: str) -> str | None:
         try:

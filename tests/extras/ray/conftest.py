@@ -11,10 +11,10 @@ import pytest
 
 # Read when ray is imported: no word to the outside.
 os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
-STORE = 100 << 20
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Ray's own
+    from nodes import STORE, add_node
     from ray.cluster_utils import Cluster
 
 
@@ -22,10 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(pytest.mark.timeout(600))
         item.add_marker(pytest.mark.filterwarnings("ignore"))  # Ray leaves sockets and files open
-
-
-def add_node(cluster: Cluster) -> Any:
-    return cluster.add_node(num_cpus=1, object_store_memory=STORE)
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +41,7 @@ def cluster() -> Iterator[Cluster]:
 def driver(cluster: Cluster) -> Iterator[Any]:
     """This process, connected to the cluster."""
     import ray
+    import ray.train
 
     ray.init(address=cluster.address, log_to_driver=False)
     try:

@@ -7,9 +7,10 @@ from pathlib import Path
 import psutil
 import pytest
 from commands import JOB, PATIENCE_S, Command
+from nodes import add_node
 from ray.cluster_utils import Cluster
 
-from conftest import add_node
+from taut.engines.ray.places import NODE_STEP
 from taut.supervisor.storage.store_reader import load_run
 
 
@@ -28,26 +29,28 @@ def test_a_lost_node_is_a_departure_and_a_new_one_a_join(cluster: Cluster, tmp_p
     """The run has three workers again when a node is added, ends with exit code 0, and its model is saved."""
     gate, trail = tmp_path / "gate", tmp_path / "trail"
     trail.mkdir()
-    flags = f"--engine ray --ray-address {cluster.address} --ray-placement STRICT_SPREAD -n 3 --name churn".split()
-    with Command(tmp_path, "run", *flags, "--strategy", strategy, JOB, "--gate", str(gate), "--trail", str(trail)) as run:
+    flags = ["--engine", "ray", "--ray-address", cluster.address, "--ray-placement", "STRICT_SPREAD", "-n", "3"]
+    flags += ["--name", "churn", "--strategy", strategy]
+    with Command(tmp_path, "run", *flags, JOB, "--gate", str(gate), "--trail", str(trail)) as run:
         run.until("start: training starts with 3 of 3 workers")
-        run.until(r"training +epoch")
+        run.when(lambda: len(list(trail.iterdir())) == 3, "three workers that made a pass")
         token = (tmp_path / "taut-runs/churn/token").read_text().strip()
         assert not [line for line in command_lines() if token in line]
-        before = {int(path.name) for path in trail.iterdir()}
         cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False)
         run.until("gone: worker [012]")
         add_node(cluster)
         run.until("joined: worker 3")
+        run.when(lambda: len(list(trail.iterdir())) == 4, "a pass of the worker on the new node")
         gate.touch()
         assert run.end() == 0, run.text
     record = load_run(tmp_path / "taut-runs", "churn")
     assert record.summary.state == "finished"
     assert (tmp_path / "taut-runs/churn/model.safetensors").exists()
-    lost = [row for row in record.workers if row.reason]
-    assert [row.rank for row in record.workers] == [0, 1, 2, 3] and len(lost) == 1
-    everyone = {int(path.name) for path in trail.iterdir()}
-    assert len(everyone - before) == 1, "the worker on the new node trained"
+    assert [row.rank for row in record.workers] == [0, 1, 2, 3]
+    assert len([row for row in record.workers if row.reason]) == 1
+    assert len({row.pid // NODE_STEP for row in record.workers}) == 4, "process ids of four nodes are told apart"
+    everyone = {row.pid % NODE_STEP for row in record.workers}
+    assert everyone == {int(path.name) for path in trail.iterdir()}
     _, alive = psutil.wait_procs([psutil.Process(pid) for pid in everyone if psutil.pid_exists(pid)], PATIENCE_S)
     assert not alive
     logs = Path(cluster.head_node.get_logs_dir_path())
@@ -57,7 +60,7 @@ def test_a_lost_node_is_a_departure_and_a_new_one_a_join(cluster: Cluster, tmp_p
 def test_a_cluster_that_grows_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
     flags = f"--engine ray --ray-address {cluster.address} --ray-wait-s 100 -n 4 -v".split()
     with Command(tmp_path, "run", *flags, JOB) as run:
-        run.until("waiting +0 of 4 here")
+        run.until("workers=4")
         node = add_node(cluster)
         assert run.end() == 0, run.text
     cluster.remove_node(node)

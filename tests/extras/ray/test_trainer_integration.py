@@ -48,6 +48,23 @@ def test_a_function_and_its_results(driver: Any, tmp_path: Path) -> None:
     assert "trained by 0" in "".join(log.read_text() for log in run.path.glob("worker-*.log"))
 
 
+def test_inside_ray_train_its_context_gets_the_reports(driver: Any, tmp_path: Path) -> None:
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+    def loop() -> int:
+        from taut.ray import Trainer
+
+        return int(Trainer(JOB, args=["--epochs", "1"]).fit().metrics["samples"])
+
+    loop.__module__ = "__main__"
+    where = driver.train.RunConfig(name="inside", storage_path=str(tmp_path))
+    here = driver.train.ScalingConfig(num_workers=1, resources_per_worker={"memory": 1000})
+    result = DataParallelTrainer(loop, scaling_config=here, run_config=where).fit()
+    assert result.return_value == result.metrics["samples"] == 2000
+    with result.checkpoint.as_directory() as folder:
+        assert (Path(folder) / "model.safetensors").exists()
+
+
 def test_a_script_that_fails_is_told_with_its_error(driver: Any, tmp_path: Path) -> None:
     where = driver.train.RunConfig(storage_path=str(tmp_path))
     trainer = Trainer(JOB, args=["--raise-at", "3", "--samples", "20000"], workers=2, run_config=where)

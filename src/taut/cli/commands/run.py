@@ -129,7 +129,6 @@ class LocalRun:
         settings = engine.adapted(settings)
         self.settings, self._listening = settings, listening
         engine.check(settings.workers, settings.devices)
-        self._listening = listening
         self.supervisor = resumed or new_supervisor(settings, command, launch_of(settings, script, args, start))
         self.name = self.supervisor.run_dir.name
         self.folder = resumed.run_dir if resumed else Path(settings.runs_dir) / self.name

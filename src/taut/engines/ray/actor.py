@@ -42,7 +42,6 @@ class Node:
     """The node that an actor is on. ``missing``: why the script cannot run there, else empty."""
 
     node_id: str
-    ip: str
     host: str
     missing: str = ""
 
@@ -68,14 +67,14 @@ class WorkerActor:
     """A worker of the run."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="taut-ray-")
+        self._folder = ""  # of the log, from `begin` on
         self._lock = threading.Lock()
         self._engine: LocalEngine | None = None
         self._pid, self._told = 0, 0
         self._code: int | None = None
-        self._compiling: tuple[int, int] | None = None
+        self._known: tuple[int, tuple[int, int] | None] = (0, None)  # what the last news said
         self._stdout = os.dup(1)
-        self._log = Path(self._folder) / "worker-0.log"
+        self._log = Path(os.devnull)
 
     def look(self, folder: str, script: str, digest: str) -> Node:
         """Go to the run's working folder, and return what this node is like."""
@@ -89,12 +88,14 @@ class WorkerActor:
             missing = f"{script} is not there"
         elif digest and fingerprint(script) != digest:
             missing = f"{os.path.abspath(script)} is another script"
-        return Node(context.get_node_id(), ray.util.get_node_ip_address(), socket.gethostname(), missing)
+        return Node(context.get_node_id(), socket.gethostname(), missing)
 
     def begin(self, task: Task, environment: Mapping[str, str]) -> None:
         """Start the worker, unless that is done."""
-        if self._pid or self._engine is not None:
+        if self._folder:
             return
+        self._folder = tempfile.mkdtemp(prefix="taut-ray-")
+        self._log = Path(self._folder) / "worker-0.log"
         if task.function is not None:
             os.environ.update(environment)
             self._pid = os.getpid()
@@ -125,10 +126,12 @@ class WorkerActor:
             while True:
                 code = self._poll()
                 output = self._output(offset)
-                before, self._compiling = self._compiling, self._engine.compiling if self._engine is not None else None
+                compiling = None if self._engine is None else self._engine.compiling
                 ended = code is not None and len(output) < PIECE
-                if output or ended or self._compiling != before or time.monotonic() > deadline:
-                    return News(output, self._pid, code if ended else None, self._compiling)
+                changed = (self._pid, compiling) != self._known
+                if output or ended or changed or time.monotonic() > deadline:
+                    self._known = self._pid, compiling
+                    return News(output, self._pid, code if ended else None, compiling)
 
     def _poll(self) -> int | None:
         """Wait a moment, and return the worker's exit code once it has ended."""
@@ -176,4 +179,5 @@ class WorkerActor:
         """End the worker, and leave nothing behind."""
         if self._engine is not None:
             self._engine.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)

@@ -21,10 +21,12 @@ LOCAL = "local"
 
 @dataclass(frozen=True)
 class Connection:
-    """This process's connection to a cluster. ``own``: it was made here, and is ended here."""
+    """This process's connection to a cluster. ``own``: it was made here, and is ended here; ``local``: so was the
+    cluster, for this run alone; ``address``: this node's, by which other nodes reach it."""
 
-    node_ip: str
+    address: str
     own: bool
+    local: bool = False
 
     def close(self) -> None:
         """End the connection; a cluster that was started for it ends, too."""
@@ -49,12 +51,11 @@ def connect(address: str | None, cpus: float) -> Connection:
     A process that is connected already stays as it is."""
     ray = the_ray()
     if ray.is_initialized():
-        return Connection(ray.util.get_node_ip_address(), own=False)
+        return Connection(own_address(), own=False)
     address = address or os.environ.get("RAY_ADDRESS") or LOCAL
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
     if address == LOCAL:
         options |= {"num_cpus": max(cores(), math.ceil(cpus)), "include_dashboard": False}
-        options |= {"_node_ip_address": "127.0.0.1"}  # nobody outside has business with it
     else:
         _check_address(address)
     try:
@@ -62,7 +63,7 @@ def connect(address: str | None, cpus: float) -> Connection:
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise Misuse(f"--ray-address {address}", f"a Ray cluster that takes this process ({reason})", _START) from None
-    return Connection(ray.util.get_node_ip_address(), own=True)
+    return Connection(own_address(), own=True, local=address == LOCAL)
 
 
 _START = "`ray start --head` starts one and shows its address; without --ray-address one is started for the run"
@@ -81,6 +82,16 @@ def _check_address(address: str) -> None:
     except OSError as error:
         reason = f"nothing came back for {ANSWER_S:.0f} s" if isinstance(error, TimeoutError) else error.strerror or error
         raise Misuse(f"--ray-address {address}", f"a Ray cluster that answers ({reason})", _START) from None
+
+
+def node_addresses() -> dict[str, str]:
+    """Return the address of each node that lives, by the node's id: the one that the nodes use among themselves."""
+    return {node["NodeID"]: str(node["NodeManagerAddress"]) for node in the_ray().nodes() if node["Alive"]}
+
+
+def own_address() -> str:
+    """Return the address of this process's node."""
+    return node_addresses()[the_ray().get_runtime_context().get_node_id()]
 
 
 def node_resources() -> list[Resources]:
