@@ -2,7 +2,7 @@
 # make test     the environment, then the tests, but for the few that are marked long
 # make test-all all tests, with all examples of every law: before a release
 # make test-ray the tests that need Ray, in an environment of their own, .venv-ray
-# make test-slurm, test-mpi  the tests that need Debian's Slurm or Open MPI (as root, it installs them)
+# make test-slurm, test-mpi, test-ssh  the tests that need Debian's Slurm, Open MPI or sshd (as root, it installs them)
 # make lint     format, lint and types
 # make check    make lint, import direction and the tests of make test
 # make docs     the docs site in build/site, with an API reference; a broken link is an error
@@ -30,7 +30,7 @@ QUICK  := -m "not long"
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all test-ray test-slurm test-mpi mpirun docs hunt soak lint check bench fuzz clean
+.PHONY: help train test test-all test-ray test-slurm test-mpi test-ssh mpirun docs hunt soak lint check bench fuzz clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -76,6 +76,11 @@ test-slurm: $(VENV)/.taut-dev
 	@PATH="$$PATH:/usr/sbin" command -v slurmctld > /dev/null || \
 	  apt-get install -y --no-install-recommends slurmctld slurmd slurm-client munge
 	$(BIN)/python -m pytest tests/extras/slurm $(ARGS)
+
+test-ssh: $(VENV)/.taut-dev
+	@PATH="$$PATH:/usr/sbin" command -v sshd > /dev/null || \
+	  apt-get install -y --no-install-recommends openssh-server openssh-client
+	$(BIN)/python -m pytest tests/extras/ssh $(ARGS)
 
 # An environment for the tests of one extra.
 .venv-%/.taut: $(WHAT)

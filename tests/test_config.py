@@ -108,7 +108,7 @@ def test_a_bad_flag_is_named_with_what_was_expected(flags: dict[str, object], wo
     ("text", "words"),
     [
         ('[run]\nstratgy = "async"\n', ["[run] stratgy", "did you mean 'strategy'?"]),
-        ("[runs]\nworkers = 2\n", ["runs", "[network], [output], [ray], [run]", "did you mean 'run'?"]),
+        ("[runs]\nworkers = 2\n", ["runs", "[network], [output], [ray], [run], [ssh]", "did you mean 'run'?"]),
         ("workers = 2\n", ["workers belongs into [run]"]),
         ("[run]\nworkers = true\n", ["[run] workers = True", "a whole number"]),
         ("[run]\nworkers = 2.5\n", ["[run] workers = 2.5"]),

@@ -169,7 +169,7 @@ class Pipe(Zmq):
 
 def engine(tree: Tree) -> None:
     tree.write("src/taut/engines/plain.py", example("engine.py"))
-    tree.replace("src/taut/plugins.py", '{"local": "engines', '{"plain": "engines.plain:Plain", "local": "engines')
+    tree.replace("src/taut/plugins.py", '"local": "engines', '"plain": "engines.plain:Plain",\n        "local": "engines')
 
 
 def launcher(tree: Tree) -> None:

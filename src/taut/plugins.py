@@ -206,7 +206,11 @@ TRANSPORTS: Registry[Any] = Registry(
 )
 ENGINES: Registry[Any] = Registry(
     "taut.engines",
-    {"local": "engines.local:LocalEngine", "ray": "engines.ray.engine:RayEngine"},
+    {
+        "local": "engines.local:LocalEngine",
+        "ssh": "engines.ssh.engine:SshEngine",
+        "ray": "engines.ray.engine:RayEngine",
+    },
     bases=("engines.base:Engine",),
 )
 LAUNCHERS: Registry[Any] = Registry(  # the innermost first: srun may start torchrun or mpirun, and these the script

@@ -57,6 +57,7 @@ class Engine:
     log_starts: tuple[int, ...] = (0,)
     started: dict[int, int] = field(default_factory=dict)
     compiling: tuple[int, int] | None = None
+    remarks: tuple[str, ...] = ()
     polls_after_the_end: int = 0
     closed: bool = False
     pids: dict[int, int] = field(default_factory=dict)

@@ -72,6 +72,8 @@ class _Conductor:
             with self.interrupts, self.display:
                 if self.engine is not None:
                     self.engine.start()
+                    for text in [] if self.display.quiet else self.engine.remarks:
+                        self.display.note(text, "dim")
                 self._until_outcome()
                 if ended.superseded:
                     self.display.note("another supervisor has taken over: this one ends, the run goes on", "yellow")

@@ -51,7 +51,13 @@ def complete_run(context: typer.Context, incomplete: str) -> list[str]:
 
 
 RUN, NETWORK, OUTPUT = "What is run", "Network", "Output"
-PANELS = {"run": RUN, "network": NETWORK, "output": OUTPUT, "ray": "Ray (with --engine ray)"}
+PANELS = {
+    "run": RUN,
+    "network": NETWORK,
+    "output": OUTPUT,
+    "ssh": "Other machines, by ssh",
+    "ray": "Ray (with --engine ray)",
+}
 COMPLETIONS = {
     "strategy": complete_strategy,
     "topology": complete_topology,

@@ -131,6 +131,22 @@ def link(given: object, blame: str) -> str:
     return given.strip()
 
 
+def hosts(given: object, blame: str) -> str:
+    """Return hosts as a list in one text, or the path of their file, which is read here to be checked."""
+    from taut.config.hosts import read_hosts
+
+    written = text(",".join(map(str, given)) if isinstance(given, list) else given, blame)
+    read_hosts(written, blame)
+    return written
+
+
+def paths(given: object, blame: str) -> tuple[str, ...]:
+    words = [given] if isinstance(given, str) else given
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) and word for word in words):
+        raise Misuse(f"{blame} = {given!r}", "a list of paths")
+    return tuple(words)
+
+
 def resources(given: object, blame: str) -> str:
     """Return resources in their written form, ``CPU=1,GPU=0.5``, whether they came so or as a table."""
     written = ",".join(f"{name}={amount}" for name, amount in given.items()) if isinstance(given, dict) else given

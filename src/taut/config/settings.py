@@ -129,6 +129,18 @@ class Settings:
         checks.whole(0, 30 * 86_400),
         "Seconds to wait for a cluster that grows; default: it must be large enough.",
     )
+    hosts: str | None = _setting(
+        None,
+        "ssh",
+        checks.hosts,
+        "Machines to train on, reached by ssh, each with its number of workers, or a TOML file about them.",
+        metavar="a,b:2|FILE.toml",
+    )
+    same_file: tuple[str, ...] = _setting(
+        (), "ssh", checks.paths, "A file that must be the same on every host; may be repeated.", metavar="PATH"
+    )
+    ssh_command: str = _setting("ssh", "ssh", checks.text, "The ssh program, with options; default: ssh.", metavar="TEXT")
+    ssh_python: str = _setting("python3", "ssh", checks.text, "Python on the hosts; default: python3.", metavar="PATH")
     runs_dir: str = _setting("taut-runs", "output", checks.text, "Folder that holds the runs; default: taut-runs.")
     name: str | None = _setting(None, "output", checks.run_name, "The run's name.")
     log: str = _setting("warning", "output", checks.one_of(LOG_LEVELS), "taut's own log: debug, info, warning, error.")

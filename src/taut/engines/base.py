@@ -44,7 +44,8 @@ class Engine(ABC):
 
     Attributes that others read: ``logs``, one file for each worker; ``own_log``, what the engine itself has to say;
     ``log_starts``, how long each log was before, in a resumed run; ``pids``, process id to index of the workers that run,
-    and ``started`` of all that were started; ``compiling``, how many kernels are compiled and of how many, meanwhile.
+    and ``started`` of all that were started; ``compiling``, how many kernels are compiled and of how many, meanwhile;
+    ``remarks``, lines for the user about where the workers are.
     """
 
     name: ClassVar[str]
@@ -73,9 +74,10 @@ class Engine(ABC):
         self.pids: dict[int, int] = {}
         self.started: dict[int, int] = {}
         self.compiling: tuple[int, int] | None = None
+        self.remarks: list[str] = []
 
     @classmethod
-    def adapted(cls, settings: Settings) -> Settings:
+    def adapted(cls, settings: Settings, script: str | Path) -> Settings:
         """Return the settings with what this engine needs where nothing was set: an address that its workers reach, say.
 
         Asked before anything is made. Raise ``TautError`` where there can be no such run."""

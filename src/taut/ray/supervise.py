@@ -49,7 +49,7 @@ def supervise(job: Job) -> dict[str, Any]:
     results = Path(storage.experiment_fs_path) if local else None
     if os.path.isdir(job.cwd):
         os.chdir(job.cwd)  # Ray Train has put this process elsewhere
-    settings = RayEngine.adapted(job.settings)
+    settings = RayEngine.adapted(job.settings, job.script)
     settings = settings if results is None else replace(settings, runs_dir=str(results / RUNS))
     supervisor = new_supervisor(settings, f"taut.ray.Trainer({job.script})")
     folder = supervisor.run_dir

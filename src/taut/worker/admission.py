@@ -84,9 +84,9 @@ class JoinHandshake:
                 self.phases.exchange.lacks_state = True
                 comm.synced(self._protocol, {}, ())
                 return
-            comm.wait(lambda status: status.donor == -1 or status.state is not None or self.passed, do_nothing)
+            comm.wait(lambda status: status.founds or status.state is not None or self.passed, do_nothing)
             came = comm.status.state
-            if not self.passed and (came is not None or comm.status.donor == -1):
+            if not self.passed and (came is not None or comm.status.founds):
                 break
         if came is None:
             self._found()

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taut.core.messages import StateChunk, StateRequest
+from taut.strategies.broadcast.state import BroadcastState
 from taut.strategies.delivery.channels import Channels
+from taut.strategies.delivery.retransmission import PeerLink
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.comm.state_transfer import StateTransfer
 from taut.worker.model.snapshot import Snapshot, pack
@@ -120,3 +122,19 @@ def test_a_donor_that_goes_is_replaced_and_its_follower_begins_anew(size: int, m
     chain.has = lambda rank, has=chain.has: b"gone" if rank == 1 else has(rank)  # type: ignore[method-assign]
     chain.run()
     assert chain.has(2) == chain.has(3) == pack(chain.state)
+
+
+def test_a_founder_waits_until_its_neighbours_keep_their_updates_for_it() -> None:
+    """Else an update that a neighbour made before it knew this worker would never come: 64 workers never drained."""
+    stream = BroadcastState(rank=0, synced=False)
+    stream.links[1], stream.links[2] = PeerLink(), PeerLink()
+    end = StateTransfer(RunStatus(), lambda to, message, payloads: None, LIMIT)
+    end._status.donor = -1
+    end.go_on(stream, 0.0)
+    assert not end._status.founds
+    stream.links[1].heard = True
+    end.go_on(stream, 0.1)
+    assert not end._status.founds
+    stream.links[2].heard = True
+    end.go_on(stream, 0.2)
+    assert end._status.founds

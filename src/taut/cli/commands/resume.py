@@ -22,8 +22,10 @@ from taut.cli.output.display import Display
 from taut.cli.run_end import report_end
 from taut.cli.run_folder import find_run, supervisor_in
 from taut.config import AGREED, Settings
+from taut.config.hosts import with_hosts
 from taut.core.checkpoint_names import FOLDER
 from taut.errors import Misuse, StorageFailed
+from taut.plugins import ENGINES
 from taut.supervisor.storage.store_reader import DamagedRun, set_aside, without_store
 from taut.supervisor.storage.store_writer import FILE as STORE
 
@@ -34,8 +36,8 @@ if TYPE_CHECKING:
 
 
 @with_flags(
-    "workers threads devices checkpoint_every keep_checkpoints bind port advertise link dashboard ray_address "
-    "ray_resources ray_placement ray_wait_s runs_dir config log"
+    "workers threads devices checkpoint_every keep_checkpoints bind port advertise link dashboard hosts same_file "
+    "ssh_command ssh_python ray_address ray_resources ray_placement ray_wait_s runs_dir config log"
 )
 def resume(
     run: RunName,
@@ -55,7 +57,7 @@ def resume(
     from taut.supervisor.prepare import Origin
     from taut.supervisor.storage.run_lock import RunLock
 
-    wanted = given.settings()
+    wanted = with_hosts(given.settings())
     record = find_resumable(wanted.runs_dir, run)
     shown_logs = wanted_logs(logs, verbose=verbose, quiet=quiet or as_json)
     display = Display(notes(), quiet=quiet or as_json)
@@ -71,6 +73,7 @@ def resume(
         set_up_log(settings.log)
         if launch.script:
             check_script(Path(launch.script), launch.cwd)
+            settings = ENGINES.find(settings.engine).adapted(settings, launch.script)
         elif wanted.sources["bind"] == "default":
             settings = replace(settings, bind=EVERYWHERE)  # workers come from elsewhere, as they did before
         listening = opened(settings)
@@ -147,6 +150,7 @@ def continued(given: Settings, manifest: Manifest) -> Settings:
     for key in ("threads", "devices"):
         if given.sources[key] != "flag":
             values[key] = getattr(launch, key)
-    fitted = replace(given, **values, preload=tuple(launch.preload), engine=launch.engine, sources=sources).fitted()
+    engine = given.engine if given.hosts else launch.engine
+    fitted = replace(given, **values, preload=tuple(launch.preload), engine=engine, sources=sources).fitted()
     chosen = {key: kept[key] for key in ("topology", "codec", "finish") if kept.get(key) is not None}
     return replace(fitted, **chosen)

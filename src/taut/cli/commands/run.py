@@ -16,6 +16,7 @@ from taut.cli.output.display import Display
 from taut.cli.run_end import RunEnd, check_joined, report_end, report_failures
 from taut.cli.run_folder import new_supervisor
 from taut.config import Settings, WorkerEnvironment
+from taut.config.hosts import with_hosts
 from taut.engines.local import STARTS
 from taut.engines.script import module_of
 from taut.errors import Misuse
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 @with_flags(
     "workers strategy topology codec finish seed threads devices preload start engine checkpoint_every keep_checkpoints "
-    "bind port advertise transport link dashboard ray_address ray_resources ray_placement ray_wait_s "
-    "name runs_dir config log"
+    "bind port advertise transport link dashboard hosts same_file ssh_command ssh_python "
+    "ray_address ray_resources ray_placement ray_wait_s name runs_dir config log"
 )
 def run(
     *,
@@ -54,7 +55,7 @@ def run(
     script = script_of(script, module)
     check_start(start)
     shown_logs = wanted_logs(logs, verbose=verbose, quiet=quiet or as_json)
-    settings = given.settings().fitted()
+    settings = with_hosts(given.settings()).fitted()
     set_up_log(settings.log)
     listening = opened(settings)
     launch = LocalRun(settings, script, args or [], start=start, command=shlex.join(sys.argv), listening=listening)
@@ -126,7 +127,7 @@ class LocalRun:
         from taut.strategies.phases import parse_schedule
 
         engine = ENGINES.find(settings.engine)
-        settings = engine.adapted(settings)
+        settings = engine.adapted(settings, script) if resumed is None else settings
         self.settings, self._listening = settings, listening
         engine.check(settings.workers, settings.devices)
         self.supervisor = resumed or new_supervisor(settings, command, launch_of(settings, script, args, start))

@@ -68,7 +68,7 @@ class RayEngine(Engine):
         self._places: Places | None = None
 
     @classmethod
-    def adapted(cls, settings: Settings) -> Settings:
+    def adapted(cls, settings: Settings, script: str | Path) -> Settings:
         """Connect to the cluster; the supervisor listens at this node's address, and a worker has as many threads as CPUs
         where nothing else was set."""
         each = parse_resources(settings.ray_resources)

@@ -153,7 +153,7 @@ class Dispatcher:
         state."""
         self.protocols.begin(self.make_strategy(welcome), welcome.rank, synced=False, phase=welcome.phase)
         self.transfer.enter(welcome.phase)
-        self.status.note(state=None)
+        self.status.note(state=None, founds=False)
 
     def _on_request(self, sender: int, message: Any, payloads: list[bytes]) -> None:
         match message:

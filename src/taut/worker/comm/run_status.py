@@ -21,6 +21,7 @@ class RunStatus:
     welcome: msg.Welcome | None = None
     roster: msg.Roster | None = None
     donor: int | None = None
+    founds: bool = False  # this worker keeps its initial state, and the others know of it
     started: bool = False
     drain: str | None = None
     averages: bool = False  # at the end, replicas that drifted apart by rounding

@@ -238,11 +238,19 @@ class StateTransfer:
             self.go_on(protocol, now)
 
     def go_on(self, protocol: Links, now: float) -> None:
-        """Go on fetching the donor's state, if there is a donor and every neighbour holds its updates for this worker."""
+        """Go on fetching the donor's state, if there is a donor and every neighbour holds its updates for this worker; or
+        found the run, as soon as they do."""
         donor = self._status.donor
         if self._fetch is not None and donor != self._fetch.donor:
             self._fetch, self._followers = None, {}  # those who took what came of it are told to begin anew
-        if self._fetched or not self.fetches or donor is None or donor < 0:
+        if self._fetched or donor is None:
+            return
+        if donor < 0:  # the initial state is the run's; others may be founders, too, and must hold their updates for us
+            self._fetched = protocol.attached()
+            if self._fetched:
+                self._status.note(founds=True)
+            return
+        if not self.fetches:
             return
         if self._fetch is None:
             self._fetch = Fetch(donor, self._limit_nbytes)

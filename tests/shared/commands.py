@@ -10,23 +10,27 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 PATIENCE_S = 200.0
-JOB = str(Path(__file__).resolve().parents[2] / "integration" / "job.py")
+JOB = str(Path(__file__).resolve().parents[1] / "integration" / "job.py")
 
 
 class Command:
-    """`taut ARGS` (or `python ARGS`), in the folder ``cwd``. ``said``: its lines so far."""
+    """`taut ARGS` (or `python ARGS`), in the folder ``cwd``. ``said``: its lines so far.
 
-    def __init__(self, cwd: Path, *args: str, program: str = "taut", **environment: str) -> None:
+    ``before``: words that start it."""
+
+    def __init__(
+        self, cwd: Path, *args: str, program: str = "taut", before: Sequence[str] = (), **environment: str
+    ) -> None:
         self.said: list[str] = []
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.process = subprocess.Popen(
-            [sys.executable, *(["-m", "taut"] if program == "taut" else []), *args],
+            [*before, sys.executable, *(["-m", "taut"] if program == "taut" else []), *args],
             cwd=cwd,
             env=os.environ | {"PYTHONUNBUFFERED": "1", "COLUMNS": "200"} | environment,
             stdout=subprocess.PIPE,

@@ -1,0 +1,1 @@
+"""Workers on machines that ssh reaches, for ``taut run --hosts a,b:2``."""
