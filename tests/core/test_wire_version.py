@@ -14,6 +14,7 @@ from taut.core.messages.base import Count, Rank
 SCHEMAS = {  # the digest of every version; a change of the messages is a new version and a new line
     1: "eebe9f548e7601e3",
     2: "62b321212a0e197d",
+    3: "6aee1b9c43ae3967",
 }
 KINDS = [kind for family in (m.PeerMessage, m.WorkerMessage, m.SupervisorMessage) for kind in get_args(family)]
 BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")

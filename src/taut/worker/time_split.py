@@ -51,6 +51,9 @@ class Stopwatch:
     def reached(self, share: float) -> None:
         """Note that ``share`` of the step's computing is done. The simulator lets that time pass."""
 
+    def weigh(self, batches: float) -> None:
+        """Note how many usual batches the next one is as large as. The simulator's steps take that many times as long."""
+
     def begin_step(self) -> None:
         """Note that the exchange is over, and the next step begins."""
 

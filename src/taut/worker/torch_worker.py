@@ -12,8 +12,10 @@ import msgspec
 
 from taut.core.messages import Failed, Statistics
 from taut.errors import Misuse, NonFiniteLoss, PeerLost, Stopping, SupervisorLost
+from taut.worker.data.batch_share import BatchShare
 from taut.worker.data.batches import Batches, BatchPlan, Dealer, OwnLeases, Share
-from taut.worker.data.reading import data_of
+from taut.worker.data.global_batch import GlobalShare, Pacer, check_global_batch
+from taut.worker.data.reading import Data, data_of
 from taut.worker.exchange.distillation import Distillation, distillation_of
 from taut.worker.model.local_step import LastLoss, check_gradient, needs_closure
 from taut.worker.model.model_checks import ModelGuard, check_model
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from taut.worker.checkpoints.checkpointer import Checkpointer
+    from taut.worker.exchange.base import Exchange
 
 _NO_MORE: Any = object()
 
@@ -56,6 +59,7 @@ class TorchWorker:
         self.score: float | None = None
         self._session = session  # None: a run of one, without any ceremony
         self._dealer = Dealer(SessionLeases(session) if session else OwnLeases(), session.seed if session else seed)
+        self._pacers: dict[int, Pacer] = {}  # by the global batch: what was measured in one loop counts in the next
         self._batches_used = False
         self._closed = False
         self._keeper: Checkpointer | None = None
@@ -184,6 +188,7 @@ class TorchWorker:
         dataset: Any,
         batch_size: int | None = None,
         *,
+        global_batch: int | None = None,
         epochs: int | None = None,
         shuffle: bool | None = None,
         drop_last: bool | None = None,
@@ -195,39 +200,59 @@ class TorchWorker:
         batch size, order, collation and processes are taken over, or refused. ``epochs``: how many passes; by default
         one, so that ``for epoch in range(5): for x, y in worker.batches(...)`` works too. With ``epochs`` given, the
         samples of a worker that dies in the last pass are still trained on by the others. ``shuffle`` is true by
-        default, or as the DataLoader's sampler is. ``loader``: options of ``DataLoader``.
+        default, or as the DataLoader's sampler is. ``global_batch``, instead of ``batch_size``: the samples of a step of
+        all workers together. Under ``sync`` this worker's part follows its speed; else all parts are equal.
+        ``loader``: options of ``DataLoader``.
 
         The length, ``len(worker.batches(...))``, is this worker's expected share, as in ``total_steps``.
         """
-        data = data_of(dataset, batch_size, shuffle, drop_last, **loader)
+        data, pacer = self._read(dataset, batch_size, global_batch, shuffle, drop_last, loader)
         first, until = self._dealer.passes(1 if epochs is None else epochs)
-        plan = BatchPlan(
-            data.length, data.batch_size, first, until, epochs is not None, data.order, data.drop_last, data.samples
-        )
-        share = Share(self._dealer, plan)
-        return Batches(
-            self._deal(share, data.read(share, first)), lambda: self._share(plan.batches(self._dealer.complete))
-        )
+        size, order, last = data.batch_size, data.order, epochs is not None
+        plan = BatchPlan(data.length, size, first, until, last, order, data.drop_last, data.samples, pacer.share)
+        share = Share(self._dealer, plan) if pacer.share is None else GlobalShare(self._dealer, plan)
+        dealt = self._deal(share, data.read(share, first), pacer)
+        return Batches(dealt, lambda: self._share(plan, self._dealer.complete))
+
+    def _read(
+        self,
+        dataset: Any,
+        batch_size: int | None,
+        global_batch: int | None,
+        shuffle: bool | None,
+        drop_last: bool | None,
+        loader: dict[str, Any],
+    ) -> tuple[Data, Pacer]:
+        """Return how the data is read, and what moves this worker's share of the global batch, if there is one."""
+        if global_batch is None:
+            return data_of(dataset, batch_size, shuffle, drop_last, **loader), Pacer(None, self.watch)
+        part = check_global_batch(global_batch, batch_size, drop_last, self.workers)
+        data = data_of(dataset, part, shuffle, drop_last, **loader)
+        check_global_batch(global_batch, None, data.drop_last, self.workers)
+        return data, self._pacers.setdefault(global_batch, Pacer(BatchShare(global_batch, self.workers), self.watch))
 
     def total_steps(
         self,
         dataset: Any,
         batch_size: int | None = None,
         *,
+        global_batch: int | None = None,
         epochs: int = 1,
         drop_last: bool | None = None,
         **loader: Any,
     ) -> int:
         """Return how many batches this worker will get of ``epochs`` passes, if all workers are equally fast: for the
         length of a learning-rate schedule. A faster worker gets more, and workers may come and go."""
-        data = data_of(dataset, batch_size, None, drop_last, **loader)
-        return self._share(BatchPlan(data.length, data.batch_size, 0, epochs, True, data.order, data.drop_last).batches())
+        data, pacer = self._read(dataset, batch_size, global_batch, None, drop_last, loader)
+        plan = BatchPlan(data.length, data.batch_size, 0, epochs, True, data.order, data.drop_last, pace=pacer.share)
+        return self._share(plan)
 
-    def _share(self, batches: int) -> int:
-        """Return this worker's part of the batches of all, rounded up."""
-        return -(-batches // max(1, self.workers))
+    def _share(self, plan: BatchPlan, complete: int = 0) -> int:
+        """Return this worker's part of the batches of all, rounded up. Of each global batch it has one."""
+        batches = plan.batches(complete)
+        return batches if plan.pace is not None else -(-batches // max(1, self.workers))
 
-    def _deal(self, share: Share, batches: Iterator[Any]) -> Iterator[Any]:
+    def _deal(self, share: Share, batches: Iterator[Any], pacer: Pacer) -> Iterator[Any]:
         self._batches_used = True
         self.watch.charge("compute")
         if self.stopping:
@@ -237,11 +262,11 @@ class TorchWorker:
             return
         self._dealer.open.append(share)
         try:
-            yield from self._dealt(share, batches)
+            yield from self._dealt(share, batches, pacer)
         finally:
             self._dealer.open.remove(share)
 
-    def _dealt(self, share: Share, batches: Iterator[Any]) -> Iterator[Any]:
+    def _dealt(self, share: Share, batches: Iterator[Any], pacer: Pacer) -> Iterator[Any]:
         keeper, accumulating = self._keeper, False
         while True:
             moment = keeper.before_batch(accumulating) if keeper is not None else None
@@ -253,6 +278,7 @@ class TorchWorker:
             if self._session is not None:
                 self._session.exchange.at_batch()
             self.watch.charge("data")
+            pacer.begin(self._exchange_now(), share.handed(), self.workers)
             steps = self.steps
             try:
                 yield batch
@@ -263,7 +289,12 @@ class TorchWorker:
             self.exchange_if_forgotten()
             self.watch.charge("compute")
             accumulating = self.steps == steps  # this batch's gradients wait for those of the next
-            self.samples += share.trained()
+            trained = share.trained()
+            self.samples += trained
+            pacer.end(self._exchange_now(), trained, self.workers)
+
+    def _exchange_now(self) -> Exchange | None:
+        return self._session.exchange if self._session is not None else None
 
     def step(self, loss: torch.Tensor, *, clip_norm: float | None = None) -> float | torch.Tensor:
         """Make a step: backward, the optimizer's step, exchange. ``clip_norm`` clips the gradient's norm before the step.

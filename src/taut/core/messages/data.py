@@ -23,6 +23,7 @@ class LeaseRequest(Message, frozen=True):
     until: Count = 0
     least: Annotated[int, Meta(ge=1, le=2**31)] = 1  # batches, if the pass has enough
     samples: Count = 0  # a digest of the indices, if the data set is a part of another; else 0
+    global_batch: Annotated[int, Meta(ge=0, le=2**31)] = 0  # samples of a round, of which ``batch`` is this worker's part
 
 
 class Lease(Message, frozen=True):

@@ -28,6 +28,7 @@ class VirtualWatch(Stopwatch):
         self.slowed: Callable[[], float] = lambda: 1.0
         self.steps = 0
         self._share = 0.0  # of the present step's computing that is done
+        self._batches = 1.0
         self._worked_ns = 0
         self._counted = [0, 0, 0, 0]  # messages and bytes sent, messages and bytes taken
         super().__init__(clock=fiber.loop)
@@ -42,8 +43,11 @@ class VirtualWatch(Stopwatch):
     def reached(self, share: float) -> None:
         if share > self._share:
             whole_ns = self.pace.step_ns(self.worker, self.steps)
-            self._spend(round(whole_ns * self.slowed() * (share - self._share)))
+            self._spend(round(whole_ns * self._batches * self.slowed() * (share - self._share)))
             self._share = share
+
+    def weigh(self, batches: float) -> None:
+        self._batches = batches
 
     def begin_step(self) -> None:
         self.steps += 1

@@ -8,7 +8,9 @@ along. The run ends in the round in which all say that they have ended: replicas
 The vector is cut into lanes (buckets of gradients), each an all-reduce of its own, so that the first can be under way
 while backward still works on the others: ``launch``. What goes with the gradients: samples * clipping norm and samples *
 each number of the optimizer's groups (learning rates, momentum, ...), so that a schedule that depends on the worker's own
-count of steps cannot drive replicas apart, and those without data know them too; and which parameters had a gradient.
+count of steps cannot drive replicas apart, and those without data know them too; which parameters had a gradient;
+samples * global batch, by which the rates of a round with fewer samples are scaled; and the worker's speed, which its
+part of that batch follows.
 
 A script may have several optimizers (``local.wishes``). A round is for those that this worker's script steps now; where
 others step another one in the same round, that one takes the mean over their samples alone, and moves here, too.
@@ -42,7 +44,7 @@ from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.sync_state import GradientBucket, SyncState, buckets
 
 BACKENDS = ("gloo", "nccl")  # of torch.distributed; see worker/exchange/torch_distributed.py
-NUMBERS = 5  # that go with each lane at least, before which of its tensors had a gradient (``SyncState.head``)
+NUMBERS = 8  # that go with each lane at least, before which of its tensors had a gradient (``SyncState.head``)
 
 
 @dataclass(frozen=True)
@@ -255,7 +257,8 @@ class Sync(m.Method):
         total = lane.machine.mean(state.local.x[lane.lo : lane.hi])
         length = state.head_length
         if lane is state.lanes[-1]:
-            state.agree(lane.machine.extra[:length] if total else [0.0] * length, total)
+            numbers = lane.machine.extra[:length] if total else [0.0] * length
+            state.agree(numbers, total, lane.machine.contributors)
         if state.present is not None:
             state.present[lane.first : lane.last] = lane.machine.extra[length:] if total else 0.0
 

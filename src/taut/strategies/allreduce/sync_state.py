@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from taut.strategies.allreduce.round_agreement import RoundAgreement
+from taut.strategies.allreduce.round_speeds import RoundSpeeds
 from taut.strategies.allreduce.state_transfer import NewcomerTransfer
 from taut.strategies.api import Local, Vector, Wish
 
+AHEAD = 4  # numbers of the head that come before those of the optimizers
 ELEMENTS_PER_MIB = (1 << 20) // 4
 
 
@@ -33,7 +35,9 @@ class GradientBucket:
 class SyncState:
     """A worker's state. ``rate``: the learning rate agreed upon in the last round; None if nobody had data.
     ``clip_norm``: the worker's wish before a turn, what was agreed upon after it; 0 for none. ``wishes``: one for each
-    optimizer of the script, the same number everywhere."""
+    optimizer of the script, the same number everywhere. ``global_batch``: before a turn the samples that this worker
+    wants a round to have, 0 for none. ``speed``: its own, 0 if unknown; ``speeds``: those of all in the last round.
+    ``short``: by what to scale the learning rates of its step, if it had fewer samples than the global batch."""
 
     local: Local
     lanes: list[GradientBucket]
@@ -47,10 +51,14 @@ class SyncState:
     present: Vector | None = None  # per tensor: how many workers had a gradient
     transfer: NewcomerTransfer = field(default_factory=NewcomerTransfer)
     votes: bool = True  # its own learning rate counts
+    global_batch: int = 0
+    speed: float = 0.0
+    speeds: RoundSpeeds | None = None
+    short: float = 1.0
 
     def head(self, samples: int) -> list[float]:
         """Return the numbers to sum over all workers of a round to which this one gives ``samples``."""
-        numbers = [samples * self.clip_norm]
+        numbers = [samples * self.clip_norm, samples * self.global_batch, self.speed, float(self.speed > 0.0)]
         for wish in self.wishes:
             given = samples if wish.steps else 0
             votes = given if self.votes else 0
@@ -59,12 +67,14 @@ class SyncState:
 
     @property
     def head_length(self) -> int:
-        return 1 + sum(2 + 2 * len(wish.numbers) for wish in self.wishes)
+        return AHEAD + sum(2 + 2 * len(wish.numbers) for wish in self.wishes)
 
-    def agree(self, head: Sequence[float], total: float) -> None:
-        """Take over the sums of all ``head``; ``total``: the samples of the round."""
+    def agree(self, head: Sequence[float], total: float, workers: int) -> None:
+        """Take over the sums of all ``head``; ``total``: the samples of the round, of so many workers."""
         self.clip_norm = head[0] / total if total else 0.0
-        self.rate, at = None, 1
+        self.short = min(1.0, total * total / head[1]) if head[1] > 0.0 else 1.0
+        self.speeds = RoundSpeeds(head[2], round(head[3]), workers) if total else None
+        self.rate, at = None, AHEAD
         for wish in self.wishes:
             given, votes, length = head[at], head[at + 1], len(wish.numbers)
             wish.share = given / total if total else 0.0

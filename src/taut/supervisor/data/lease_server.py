@@ -67,7 +67,7 @@ class LeaseServer(Struct):
             epoch,
             request.length,
             batch=request.batch,
-            live_workers=self.sharers,
+            live_workers=self._sharers(request),
             last=request.last,
             least=request.least,
             after=(final - epoch) * request.length,
@@ -83,6 +83,10 @@ class LeaseServer(Struct):
             return
         # of the last data, which dead workers may leave, each worker gets only its turn
         self._hold(worker, request, 1 if answer == HOLD else MOST_HELD)
+
+    def _sharers(self, request: LeaseRequest) -> int:
+        """Return how many workers as fast as this one would share the data: all get leases for equally many rounds."""
+        return max(1, round(request.global_batch / request.batch)) if request.global_batch else self.sharers
 
     def _same_samples(self, worker: WorkerEntry, request: LeaseRequest, now: float) -> bool:
         """Note the request. When a worker begins other passes, compare all their samples; return False if it is wrong."""

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from taut.core.messages import Lease
 from taut.errors import Misuse
+from taut.worker.data.batch_share import BatchShare
 
 Indices = npt.NDArray[np.int64]
 Order = Callable[[int, int], Indices]  # seed, number of a pass: the samples that the pass deals, in their order
@@ -31,6 +32,7 @@ class BatchPlan:
     order: Order
     drop_last: bool
     samples: int = 0  # a digest of which samples they are, where the data set is a part of another
+    pace: BatchShare | None = None  # this worker's share of a global batch, which the size of a batch follows
 
     def __post_init__(self) -> None:
         if self.length < 1:
@@ -40,9 +42,16 @@ class BatchPlan:
         if self.until <= self.first:
             raise Misuse(f"epochs={self.until - self.first}", "at least 1")
 
+    @property
+    def size(self) -> int:
+        """Return the samples of this worker's next batch."""
+        return self.batch_size if self.pace is None else self.pace.size
+
     def batches(self, complete: int = 0) -> int:
         """Return how many batches all workers make together of the passes from ``complete`` on."""
         passes = max(0, self.until - max(self.first, complete))
+        if self.pace is not None:
+            return -(-passes * self.length // self.pace.global_batch)
         return passes * (self.length // self.batch_size if self.drop_last else -(-self.length // self.batch_size))
 
 

@@ -172,7 +172,7 @@ class SupervisorLeases(LeaseSource):
             if span is None:
                 return None
             epoch, lo, hi = span
-            hi = min(hi, lo + self._least_batches() * plan.batch_size)
+            hi = min(hi, lo + self._least_batches() * plan.size)
             lease = Lease(own_lease(comm.rank, self._own), epoch, lo, hi)
             self._own += 1
             self._held[lease.lease] = lease
@@ -193,7 +193,8 @@ class SupervisorLeases(LeaseSource):
     def request(self, plan: BatchPlan) -> LeaseRequest:
         """Return the request for this plan, and for the rest of the one before it."""
         first, least = self._first(plan), self._least_batches()
-        return LeaseRequest(first, plan.length, plan.batch_size, plan.last, plan.until, least, plan.samples)
+        asked = (first, plan.length, plan.size, plan.last, plan.until, least, plan.samples)
+        return LeaseRequest(*asked, plan.pace.global_batch if plan.pace else 0)
 
     def _ask_again(self, plan: BatchPlan) -> None:
         """Ask again: a lease may have been lost with a connection that broke; one too many does no harm."""

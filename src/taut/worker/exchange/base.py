@@ -15,6 +15,7 @@ from taut.worker.model.snapshot import Snapshot
 if TYPE_CHECKING:
     import torch
 
+    from taut.strategies.allreduce.round_speeds import RoundSpeeds
     from taut.worker.model.vector_views import FlatParamsCodec
     from taut.worker.time_split import Stopwatch
 
@@ -71,6 +72,11 @@ class Exchange(ABC):
 
     def at_batch(self) -> None:  # noqa: B027
         """Prepare for a batch, which is handed out next."""
+
+    def share_speed(self, global_batch: int, speed: float) -> RoundSpeeds | None:
+        """Note the speed of this worker (0: unknown) and the samples that all together want in a step (0: no matter),
+        for the next round. Return the speeds of a round since the last call, where the strategy shares them."""
+        return None
 
     def prepare(self, samples: int, rate: float, clip_norm: float | None) -> tuple[float, bool]:
         """Prepare for the gradients of ``samples`` samples; return by what to weigh them, and whether the optimizer's

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from taut.errors import Misuse, Stopping
 from taut.strategies.allreduce.compressed_group import CompressedGroup, pays
 from taut.strategies.allreduce.round_agreement import NEW
+from taut.strategies.allreduce.round_speeds import RoundSpeeds
 from taut.strategies.allreduce.sync import Sync
 from taut.strategies.allreduce.sync_state import SyncState
 from taut.strategies.local import Wish
@@ -86,6 +87,14 @@ class GradientExchange(RoundExchange):
     @property
     def _first_rate(self) -> float:
         return self.local.wishes[0].numbers[0]
+
+    def share_speed(self, global_batch: int, speed: float) -> RoundSpeeds | None:
+        state = self.method_state
+        if self.method.backup:  # rounds without the gradients of late workers are meant to be short
+            return RoundSpeeds(0.0, 0, self.comm.workers)
+        state.global_batch, state.speed = global_batch * self.method.every, speed
+        speeds, state.speeds = state.speeds, None
+        return speeds
 
     def accompany(self, also: Mapping[str, Any]) -> None:
         self._newcomers.also = also
@@ -189,7 +198,7 @@ class GradientExchange(RoundExchange):
         self._clip()
         for wish, settings in zip(self.local.wishes, self._settings, strict=True):
             if wish.share:
-                settings.impose(wish.numbers)
+                settings.impose(settings.scaled(wish.numbers, self.method_state.short))
 
     def _step_others(self, members: Collection[int]) -> None:
         """Make the steps that are due after a turn, but for those of ``members``: the script makes them."""

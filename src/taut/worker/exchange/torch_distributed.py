@@ -132,7 +132,7 @@ class TorchDistributedExchange(GradientExchange):
             raise self._lost(str(error).splitlines()[0]) from error
         self.watch.charge("wait")
         length = self.method_state.head_length
-        self.method_state.agree(extra[:length], total)
+        self.method_state.agree(extra[:length], total, round(contributors))
         self.method_state.rounds += 1
         self._put_back(total, extra[length:])
         self.driver.finished = self.driver.finished or ending == contributors

@@ -43,6 +43,18 @@ class Hyperparameters:
         groups = self._optimizer.param_groups
         return [float(_part(groups[at][name], index)) for at, name, index in self._entries]
 
+    def scaled(self, numbers: Sequence[float], by: float) -> Sequence[float]:
+        """Return these numbers, with the learning rates scaled.
+
+        >>> Hyperparameters(torch.optim.SGD([torch.zeros(1)], lr=0.1, momentum=0.9)).scaled([0.1, 0.9, 0.0, 0.0], 0.5)
+        [0.05, 0.9, 0.0, 0.0]
+        """
+        if by == 1.0:
+            return numbers
+        return [
+            number * by if name == "lr" else number for (_, name, _), number in zip(self._entries, numbers, strict=True)
+        ]
+
     def impose(self, numbers: Sequence[float]) -> None:
         """Set these numbers until ``restore``, rounded: the last bits of a sum must change nothing."""
         groups = self._optimizer.param_groups
