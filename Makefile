@@ -23,7 +23,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BENCHES := $(addprefix bench/,codec.py overhead.py startup.py memory.py cluster.py)
 WHAT   := pyproject.toml constraints.txt
-JOBS   ?= 2
+# One more than the cores of a small machine: many tests wait.
+JOBS   ?= 3
 SIDE_BY_SIDE := -n $(JOBS) --dist worksteal
 QUICK  := -m "not long"
 

@@ -20,13 +20,16 @@ if not glob.glob("/dev/nvidia[0-9]*"):  # Triton decides when it is imported: wi
 # How long an example takes says nothing on a machine that others use: pytest's own limit catches what hangs.
 # What lands is judged on the same examples every time; `make hunt` looks for others, at random, and more of them.
 hypothesis.settings.register_profile("taut", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("quick", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.register_profile("hunt", deadline=None, max_examples=300)
 hypothesis.settings.load_profile("taut")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """`make test` tries fewer examples of laws whose single example is dear."""
+    """`make test` tries half of the examples of a law, and a third where a single example is dear; `make test-all` all."""
     examples.QUICK = config.option.markexpr == "not long"
+    if examples.QUICK and not config.getoption("hypothesis_profile", None):
+        hypothesis.settings.load_profile("quick")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

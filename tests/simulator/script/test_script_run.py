@@ -63,6 +63,7 @@ def test_same_seed_same_trace(strategy: str) -> None:
     assert lines != traced(replace(scenario, seed=1))
 
 
+@pytest.mark.long
 def test_the_same_trace_in_another_process(tmp_path: Path) -> None:
     code = "import sys; from test_script_run import PLAIN, traced; sys.stdout.write('\\n'.join(traced(PLAIN)))"
     hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"  # another than this process has
