@@ -26,7 +26,7 @@ hypothesis.settings.load_profile("taut")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """`make test` tries half of the examples of a law, and a third where a single example is dear; `make test-all` all."""
+    """`make test` tries half of the examples of a law, and a third where one example is dear; `make test-all` all."""
     examples.QUICK = config.option.markexpr == "not long"
     if examples.QUICK and not config.getoption("hypothesis_profile", None):
         hypothesis.settings.load_profile("quick")
