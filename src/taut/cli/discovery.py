@@ -105,7 +105,7 @@ def _say_code(display: Display, code: str) -> None:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user told of the supervisor to find: the flags of ``taut worker``."""
+    """The flags of ``taut worker`` that name the supervisor to find."""
 
     rendezvous: Annotated[
         str | None, network_flag(metavar="DIR", help="Find the supervisor that `--announce DIR` announced there.")

@@ -83,7 +83,7 @@ def remember_launch(run_dir: Path, launch: Launch | None) -> Launch:
             path.write_bytes(msgspec.json.format(msgspec.json.encode(launch)))
             return launch
         return msgspec.json.decode(path.read_bytes(), type=Launch)
-    except (OSError, msgspec.DecodeError):  # only a resume needs it
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):  # only a resume needs it
         return launch or Launch()
 
 

@@ -61,5 +61,5 @@ def unpack(data: bytes) -> list[Entry]:
     """
     try:
         return msgspec.msgpack.decode(data, type=list[Entry])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StorageFailed(f"the supervisor's log of leases cannot be read: {error}") from None

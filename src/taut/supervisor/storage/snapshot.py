@@ -117,7 +117,7 @@ def recall(
     since the snapshot. No worker has spoken yet."""
     try:
         kept = msgspec.msgpack.decode(data, type=SupervisorSnapshot)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StorageFailed(f"what the supervisor kept of the run cannot be read: {error}") from None
     if kept.version != VERSION:
         raise StorageFailed(f"the run was kept in form {kept.version}; this version of taut reads {VERSION}")
