@@ -18,6 +18,7 @@ from taut.core.messages import (
     Expulsion,
     Failed,
     Finish,
+    HandedOver,
     Heartbeat,
     LeaseRequest,
     NoLease,
@@ -27,6 +28,7 @@ from taut.core.messages import (
     Statistics,
     Upload,
 )
+from taut.supervisor.run.actions import TakeModel
 
 
 def ending(*ranks: int) -> Scripted:
@@ -224,6 +226,25 @@ def test_only_the_writer_uploads() -> None:
     run.say(1, Upload(0, 2), b"ab")
     assert run.saves == []
     assert run.cluster.ledger.oddities == 1
+
+
+def test_a_model_may_come_as_a_file() -> None:
+    run = ending(0, 1)
+    run.drained(0, 1)
+    run.say(1, HandedOver(6, 99))  # it is not the writer
+    assert run.cluster.ledger.oddities == 1
+    assert TakeModel(0, 6, 99) in run.say(0, HandedOver(6, 99, 0.5))
+    run.exit(0, clean=True)
+    run.take(run.cluster.saved("m", "", run.now))
+    assert run.outcome.exit_code == 0
+
+
+def test_a_file_that_the_model_cannot_fill_is_refused_and_another_worker_asked() -> None:
+    run = ending(0, 1)
+    run.drained(0, 1)
+    run.say(0, HandedOver(2**40, 99))
+    assert "expected up to" in run.heard(0, Saved)[0].error
+    assert run.heard(1, Finish)[-1].writer == 1
 
 
 def test_a_disk_that_is_full_is_told_to_the_writer_and_in_the_outcome() -> None:

@@ -59,6 +59,15 @@ class Save(Action, frozen=True):
     name: str = "model"
 
 
+class TakeModel(Action, frozen=True):
+    """Take the model that worker ``rank`` handed over, as ``Save`` does one that came in a message."""
+
+    rank: int
+    nbytes: int
+    checksum: int
+    name: str = "model"
+
+
 class SaveIndex(Action, frozen=True):
     """Write the index of an ensemble, a JSON object, and report the result by ``Cluster.saved``."""
 

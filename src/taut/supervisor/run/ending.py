@@ -8,10 +8,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from taut.core.messages import Digest, Drain, Finish, Saved, Upload, UploadSeen
+from taut.core.messages import Digest, Drain, Finish, HandedOver, Saved, Upload, UploadSeen
 from taut.errors import MalformedMessage
 from taut.supervisor.run import verdict as verdicts
-from taut.supervisor.run.actions import KeepStatistics, Outbox, Save, SaveIndex
+from taut.supervisor.run.actions import KeepStatistics, Outbox, Save, SaveIndex, TakeModel
 from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 from taut.supervisor.view import ValidationScores
 
@@ -35,6 +35,7 @@ class Ending(Struct):
     judged_s: float | None = None  # when the verdict was given
     order: list[int] = []  # in which workers are asked to write
     writer: WorkerEntry | None = None
+    asked_s: float = 0.0  # when the writer was asked
     tried: list[int] = []
     upload: verdicts.ModelUpload | None = None
     asked_again: bool = False  # part of the upload was lost: it begins anew
@@ -162,18 +163,38 @@ class Ending(Struct):
         try:
             data = self.upload.add(chunk, payloads)
         except MalformedMessage as error:
-            self.outbox.send(worker.connection, Saved(path="", error=str(error)))
-            self.outbox.record("upload", f"worker {worker.rank}: {error}")
-            self.lost(worker, now)
+            self._refuse(worker, str(error), now)
             return True
         seen = chunk.total if data is not None else len(self.upload.data)
         self.outbox.send(worker.connection, UploadSeen(seen))
         if data is not None:
-            self.upload, self.saving, self.chosen_score = None, True, chunk.score
-            if chunk.note:
-                self.outbox.record("finish", f"worker {worker.rank}: {chunk.note}")
-            self.outbox.add(Save(data, f"model-{worker.rank}" if self.policy == "ensemble" else "model"))
+            self.outbox.add(Save(data, self._complete(worker, chunk, now)))
         return True
+
+    def take_file(self, worker: WorkerEntry, message: HandedOver, now: float) -> bool:
+        """Take the model that the writer put into a file. Return False unless it is from the writer."""
+        if worker is not self.writer or self.upload is None or self.over is not None:
+            return False
+        if not 0 < message.total <= self.upload.limit_nbytes:
+            self._refuse(worker, f"a model of {message.total} bytes: expected up to {self.upload.limit_nbytes}", now)
+        else:
+            name = self._complete(worker, message, now)
+            self.outbox.add(TakeModel(worker.rank, message.total, message.checksum, name))
+        return True
+
+    def _complete(self, worker: WorkerEntry, last: Upload | HandedOver, now: float) -> str:
+        """Note that the model is here, and return the name to save it under."""
+        self.upload, self.saving, self.chosen_score = None, True, last.score
+        took_s = now - self.asked_s
+        self.outbox.record("model", f"worker {worker.rank} delivered {last.total / 1e6:.1f} MB in {took_s:.2f} s")
+        if last.note:
+            self.outbox.record("finish", f"worker {worker.rank}: {last.note}")
+        return f"model-{worker.rank}" if self.policy == "ensemble" else "model"
+
+    def _refuse(self, worker: WorkerEntry, why: str, now: float) -> None:
+        self.outbox.send(worker.connection, Saved(path="", error=why))
+        self.outbox.record("upload", f"worker {worker.rank}: {why}")
+        self.lost(worker, now)
 
     def saved(self, path: str, error: str, now: float) -> None:
         """Note that the model was written, or could not be."""
@@ -216,6 +237,7 @@ class Ending(Struct):
             self.over = ("", "no worker was left to write the model")
             return
         self.tried.append(self.writer.rank)
+        self.asked_s = now
         self.writer.state = "drained"  # its silence is judged again, from now on
         self.writer.detector.seen(now)
         self.upload = self._new_upload()

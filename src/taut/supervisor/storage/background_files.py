@@ -10,13 +10,14 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from taut.core import handover
 from taut.core.checkpoint_names import FOLDER
 from taut.errors import TautError
 from taut.supervisor.checkpoints.folder import Launch, drop, write_manifest
 from taut.supervisor.control import ThreadCalls
-from taut.supervisor.run.actions import Action, DropCheckpoint, Save, SaveCheckpoint, SaveIndex
+from taut.supervisor.run.actions import Action, DropCheckpoint, Save, SaveCheckpoint, SaveIndex, TakeModel
 from taut.supervisor.run.cluster import Cluster
-from taut.supervisor.storage.model_file import write_index, write_model
+from taut.supervisor.storage.model_file import take_model, write_index, write_model
 
 KEEP_CHECKPOINTS = 3
 SPARE = 24  # importing torch and writing both files of a model takes a few at a time
@@ -83,10 +84,13 @@ class BackgroundFiles:
         self._writer: threading.Thread | None = None
         self._completer: threading.Thread | None = None  # of the last checkpoint
 
-    def write(self, action: Save | SaveIndex | SaveCheckpoint | DropCheckpoint) -> None:
+    def write(self, action: Save | TakeModel | SaveIndex | SaveCheckpoint | DropCheckpoint) -> None:
         match action:
             case Save(data, name):
                 self._write(lambda: write_model(self._run_dir, data, name))
+            case TakeModel(rank, nbytes, checksum, name):
+                path = handover.path_of(self._run_dir / handover.FOLDER, rank)
+                self._write(lambda: take_model(self._run_dir, path, nbytes, checksum, name))
             case SaveIndex(index):
                 self._write(lambda: write_index(self._run_dir, index))
             case SaveCheckpoint(number, manifest):
@@ -101,6 +105,10 @@ class BackgroundFiles:
             if thread is not None:
                 thread.join()
         self._spare.close()
+
+    def clear(self) -> None:
+        """Remove what no worker needs when the run is over."""
+        handover.remove_folder(self._run_dir)
 
     def _write(self, write: Callable[[], Path]) -> None:
         def with_descriptors() -> str:

@@ -7,6 +7,7 @@ number.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ PATIENCE_S, LONGEST_S = 1.0, 16.0
 PATIENT = 8  # times as long as the last chunk took
 MOST_SNAPSHOTS = 16  # that one worker may ask for
 MOST_WAITING = 16  # requests of one worker for chunks that have not come
+
+log = logging.getLogger("taut")
 
 Links = BroadcastState | ChannelsState
 Send = Callable[[int, StateRequest | StateChunk, Sequence[bytes]], object]
@@ -80,6 +83,7 @@ class Fetch:
     patience_s: float = PATIENCE_S
     _asked: int = 0  # up to where the state was asked for
     _since_s: float = float("-inf")  # when the last chunk came, or the first was asked for
+    began_s: float = float("inf")  # when the first was asked for
 
     @property
     def complete(self) -> bool:
@@ -92,7 +96,7 @@ class Fetch:
         if now - self._since_s >= self.patience_s:
             if self._since_s > float("-inf"):
                 self.patience_s = min(LONGEST_S, 2 * self.patience_s)
-            self._since_s, self._asked = now, self.offset
+            self._since_s, self._asked, self.began_s = now, self.offset, min(self.began_s, now)
         requests = []
         most = self.offset + (UNDER_WAY if self.total is not None else 1) * self.chunk_nbytes
         end = most if self.total is None else min(most, self.total)
@@ -256,6 +260,8 @@ class StateTransfer:
             self._fetch = Fetch(donor, self._limit_nbytes)
         if self._fetch.complete:
             self._fetched = True
+            took_s, megabytes = now - self._fetch.began_s, self._fetch.offset / 1e6
+            log.info("the run's state was here after %.2f s (%.1f MB)", took_s, megabytes)
             self._status.note(state=(self._fetch.data(), self._fetch.have))
             self._fetch = None  # the training thread alone holds the state now, and lets it go when it is in the model
         elif protocol.attached() and donor in protocol.links:
