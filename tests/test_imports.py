@@ -140,6 +140,20 @@ def test_only_config_and_engines_read_the_environment() -> None:
     assert readers == set(READ_THE_ENVIRONMENT)
 
 
+POSIX_ONLY = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
+
+
+def test_what_only_posix_has_is_imported_where_it_is_used() -> None:
+    """Elsewhere importing taut must work; a pseudo-terminal, which taut.testing offers, is of POSIX alone."""
+    at_once = {
+        str(path.relative_to(SOURCE))
+        for _, path in MODULES
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Import | ast.ImportFrom) and set(imports(ast.unparse(node))) & POSIX_ONLY
+    }
+    assert at_once == {"taut/testing/terminal.py"}
+
+
 LIGHT = ("taut", "taut.cli.entry", "taut.cli.main", "taut.supervisor.service", "taut.engines.local")
 
 

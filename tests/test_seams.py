@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from taut.transport.memory import MemoryNetwork, MemorySupervisor, MemoryTransport
@@ -46,6 +48,31 @@ def test_no_seam_is_asked_by_getattr() -> None:
     assert not beyond, "declare it in the protocol of the object that is asked"
     unused = [name for name, names in JUSTIFIED.items() if names - asked.get(name, set())]
     assert not unused, "no longer needed"
+
+
+def unguarded(source: str) -> list[int]:
+    """Return the lines that catch msgspec's errors without those of text that is no UTF-8, which msgspec raises, too."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ExceptHandler) and node.type is not None:
+            caught = ast.unparse(node.type)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
+            caught = ast.unparse(node)
+        else:
+            continue
+        if re.search(r"msgspec\.(DecodeError|MsgspecError)", caught) and not re.search(
+            r"\b(UnicodeDecodeError|ValueError)\b", caught
+        ):
+            found.append(node.lineno)
+    return found
+
+
+def test_text_that_is_no_utf_8_is_caught_where_other_damage_is() -> None:
+    with pytest.raises(UnicodeDecodeError):
+        msgspec.json.decode(b'"\xff"')
+    assert unguarded("try: pass\nexcept msgspec.DecodeError: pass\nwith suppress(msgspec.MsgspecError): pass") == [2, 3]
+    found = {str(path.relative_to(SRC)): unguarded(path.read_text(encoding="utf-8")) for path in SRC.rglob("*.py")}
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 @pytest.mark.parametrize("made", [MemoryTransport, MemorySupervisor])
