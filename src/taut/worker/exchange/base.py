@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from taut.strategies.allreduce.round_speeds import RoundSpeeds
+    from taut.strategies.rate_scaling import RateScaling
     from taut.worker.model.vector_views import FlatParamsCodec
     from taut.worker.time_split import Stopwatch
 
@@ -53,6 +54,7 @@ class Exchange(ABC):
     took_over: Callable[[Snapshot], None] = staticmethod(lambda state: None)  # called when it was
     stepping_itself = False  # the optimizer's step that is being made is not the script's
     exchanges_gradients = False  # in `before_step`, and clips them where `worker.step` is asked to
+    scaling: RateScaling | None = None  # of learning rates, by the number of workers
     method_state: Any = None  # the method's, where there is one and it has started
 
     @property

@@ -196,9 +196,12 @@ class GradientExchange(RoundExchange):
         """Make the mean what the optimizers see, after a turn: its norm, and the numbers that were agreed upon."""
         self.local.scale = 1.0
         self._clip()
+        by = self.method_state.short
+        if self.scaling is not None:
+            by *= self.scaling.factor(self.method_state.workers)  # of the round: the same at all workers
         for wish, settings in zip(self.local.wishes, self._settings, strict=True):
             if wish.share:
-                settings.impose(settings.scaled(wish.numbers, self.method_state.short))
+                settings.impose(settings.scaled(wish.numbers, by))
 
     def _step_others(self, members: Collection[int]) -> None:
         """Make the steps that are due after a turn, but for those of ``members``: the script makes them."""
