@@ -2,9 +2,10 @@
 
 Three real workers on this machine, MNIST, an outer loop over passes. A sample takes 1 ms, and 4 ms at the slow worker:
 steps are padded by sleeping, so that the machine's cores are not what is measured. Beside it the same with a fixed batch
-for every worker, and a fixed batch with three equal workers. What is reached of the sum of the workers' speeds is compared
-with what equal workers reach of theirs. Samples per second are of the whole loop: the first steps, in which speeds are not
-known yet, and the short last rounds are in it. Accuracy may be below that of equal workers by what their seeds differ.
+for every worker, and a fixed batch with three equal workers. What is reached of the sum of the workers' speeds is
+compared with what equal workers reach of theirs. Samples per second are of the whole loop: the first steps, in which
+speeds are not known yet, and the short last rounds are in it. Accuracy may be below that of equal workers by what their
+seeds differ.
 """
 
 from __future__ import annotations

@@ -36,12 +36,10 @@ def test_what_is_written_is_read_again(rule: str, workers: int) -> None:
     assert parse_rate_scaling(str(RateScaling(rule, workers))) == RateScaling(rule, workers)
 
 
-@given(st.text(max_size=12) | st.integers() | st.booleans())
+@given(st.text(max_size=12).filter(lambda text: text[:6] not in ("linear", "sqrt")) | st.integers() | st.booleans())
 def test_anything_else_is_refused(written: object) -> None:
-    try:
-        assert parse_rate_scaling(written).rule in ("linear", "sqrt")
-    except Misuse as error:
-        assert "expected linear or sqrt" in str(error)
+    with pytest.raises(Misuse, match="expected linear or sqrt"):
+        parse_rate_scaling(written)
 
 
 @pytest.mark.parametrize("written", ["linear:0", "linear:", "linear:65537", "sqrt:1.5", "linear:-3", "lin"])
