@@ -201,8 +201,8 @@ class TorchWorker:
         one, so that ``for epoch in range(5): for x, y in worker.batches(...)`` works too. With ``epochs`` given, the
         samples of a worker that dies in the last pass are still trained on by the others. ``shuffle`` is true by
         default, or as the DataLoader's sampler is. ``global_batch``, instead of ``batch_size``: the samples of a step of
-        all workers together. Under ``sync`` this worker's part follows its speed; else all parts are equal.
-        ``loader``: options of ``DataLoader``.
+        all workers together. Where workers meet in rounds (``sync``, ``averaging``) this worker's part follows its speed;
+        else all parts are equal. ``loader``: options of ``DataLoader``.
 
         The length, ``len(worker.batches(...))``, is this worker's expected share, as in ``total_steps``.
         """

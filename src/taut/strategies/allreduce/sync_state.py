@@ -75,7 +75,7 @@ class SyncState:
         """Take over the sums of all ``head``; ``total``: the samples of the round, of so many workers."""
         self.workers, self.clip_norm = workers, head[0] / total if total else 0.0
         self.short = min(1.0, total * total / head[1]) if head[1] > 0.0 else 1.0
-        self.speeds = RoundSpeeds(head[2], round(head[3]), workers) if total else None
+        self.speeds = RoundSpeeds(head[2], head[3], workers, self.speed) if total else None
         self.rate, at = None, AHEAD
         for wish in self.wishes:
             given, votes, length = head[at], head[at + 1], len(wish.numbers)

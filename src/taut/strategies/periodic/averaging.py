@@ -61,6 +61,10 @@ class Averaging(Periodic):
         named(self.schedule)
         check_robust(self, schedule=self.schedule)
 
+    @property
+    def shares_speeds(self) -> bool:
+        return self.robust == "none" and self.weights == "samples"
+
     def start(self, place: MemberPlace, local: Local) -> PeriodicState:
         return PeriodicState(local, place, group_of(place, len(local.x), self.schedule, self.robust))
 

@@ -89,12 +89,9 @@ class GradientExchange(RoundExchange):
         return self.local.wishes[0].numbers[0]
 
     def share_speed(self, global_batch: int, speed: float) -> RoundSpeeds | None:
-        state = self.method_state
-        if self.method.backup:  # rounds without the gradients of late workers are meant to be short
-            return RoundSpeeds(0.0, 0, self.comm.workers)
-        state.global_batch, state.speed = global_batch * self.method.every, speed
-        speeds, state.speeds = state.speeds, None
-        return speeds
+        if self.shares_speeds:
+            self.method_state.global_batch = global_batch * self.method.every
+        return super().share_speed(global_batch, speed)
 
     def accompany(self, also: Mapping[str, Any]) -> None:
         self._newcomers.also = also
