@@ -187,6 +187,13 @@ class Method(ABC):
         """Return how many parts of the vector take turns in its all-reduces."""
         return 1
 
+    @property
+    def shares_speeds(self) -> bool:
+        """Return whether the workers of a round tell each other how fast they compute, for the parts of a global batch
+        to follow: rounds are of all workers, who wait for each other, and count by their samples. The method's state has
+        ``speed``, this worker's own (0: unknown), and ``speeds``, those of the last round until they are taken."""
+        return False
+
     def map_groups(self, state: Any, made: Callable[[Any], Any]) -> None:  # noqa: B027
         """Put ``made(machine)`` in the place of each machine in ``state`` that does an all-reduce."""
 
