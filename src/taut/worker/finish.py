@@ -122,6 +122,7 @@ class Finishing:
     averages: bool
     folder: Path | None = None  # that the supervisor has for the model, if it is on this machine
     score: float | None = None
+    model: tuple[list[memoryview], float | None, str] | None = None  # as it is handed in, with its score and a note
     averager: FinalAverager | None = None
 
     def run(self) -> None:
@@ -197,14 +198,15 @@ class Finishing:
             raise RunFailed(f"the supervisor could not save the model: {saved.error}")
 
     def _upload(self, changed: bool) -> None:
-        failures = len(self.validation.failures)
-        model = self.replica.params.model
-        changed |= self.validation.recalibrated(model)
-        score = self.validation.score(model) if changed and not failures else self.score
-        note = self.validation.note() if len(self.validation.failures) > failures else ""
-        views = file_views(self.replica.params.state_dict())
-        if not self._put(views, score, note):
-            self._send_paced(memoryview(b"".join(views)), score, note)
+        if self.model is None:
+            failures = len(self.validation.failures)
+            model = self.replica.params.model
+            changed |= self.validation.recalibrated(model)
+            score = self.validation.score(model) if changed and not failures else self.score
+            note = self.validation.note() if len(self.validation.failures) > failures else ""
+            self.model = file_views(self.replica.params.state_dict()), score, note
+        if not self._put(*self.model):
+            self._send_paced(memoryview(b"".join(self.model[0])), *self.model[1:])
 
     def _put(self, views: list[memoryview], score: float | None, note: str) -> bool:
         """Hand the model over in the supervisor's folder for it, if there is one on this machine; return whether."""
@@ -220,17 +222,21 @@ class Finishing:
     def _send_paced(self, data: memoryview, score: float | None, note: str) -> None:
         """Send the model in parts, no faster than they arrive: heartbeats go the same way. Stop where the supervisor has
         the model, or asks for it again."""
-        comm, window = self.comm, Window(UPLOAD_NBYTES)
-        finish = comm.status.finish
-        comm.status.uploaded = 0
+        comm, finish = self.comm, self.comm.status.finish
+        assert finish is not None
+        have = min(finish[0].have, len(data))
+        window, comm.status.uploaded = Window(UPLOAD_NBYTES, offset=have, done=have), have
+
+        def told(status: RunStatus) -> bool:
+            return status.saved is not None or status.finish is not finish
 
         def may_go_on(status: RunStatus) -> bool:
             window.seen(status.uploaded, comm.clock.now())
-            return window.room or status.saved is not None or status.finish is not finish
+            return window.room or told(status)
 
         while window.offset < len(data):
             comm.wait(may_go_on, self._idle)
-            if not window.room:
+            if told(comm.status):
                 return
             part = data[window.offset : window.offset + window.part_nbytes]
             comm.say(Upload(window.offset, len(data), score, note), [bytes(part)])

@@ -24,6 +24,7 @@ from taut.core.messages import (
     NoLease,
     Ready,
     Refusal,
+    Returned,
     Saved,
     Statistics,
     Upload,
@@ -208,9 +209,23 @@ def test_a_script_that_fails_after_training_counts() -> None:
 def test_a_broken_upload_is_given_up() -> None:
     run = ending(0)
     run.drained(0)
-    run.say(0, Upload(4, 6), b"ab")
-    assert "expected 0 of 6" in run.heard(0, Saved)[0].error
+    run.say(0, Upload(0, 6), b"ab")
+    run.say(0, Upload(2, 5), b"cde")
+    assert "expected 2 of 6" in run.heard(0, Saved)[0].error
     assert run.outcome.state == "failed"
+
+
+def test_an_upload_that_a_broken_connection_cut_off_goes_on_where_it_was() -> None:
+    run = ending(0)
+    run.drained(0)
+    run.say(0, Upload(0, 6), b"abc")
+    run.say(0, Upload(4, 6), b"ef")  # the part before it was lost with the connection
+    assert run.heard(0, Saved) == []
+    run.say(0, Returned(0, "done", 0, [], []))  # the next heartbeat showed it
+    assert run.heard(0, Finish)[-1] == Finish(identical=True, writer=0, have=3)
+    run.say(0, Upload(4, 6), b"ef")  # it was under way still
+    run.say(0, Upload(3, 6), b"def")
+    assert run.saves == [b"abcdef"]
 
 
 def test_an_upload_that_the_model_cannot_fill_is_refused() -> None:

@@ -38,7 +38,6 @@ class Ending(Struct):
     asked_s: float = 0.0  # when the writer was asked
     tried: list[int] = []
     upload: verdicts.ModelUpload | None = None
-    asked_again: bool = False  # part of the upload was lost: it begins anew
     saving: bool = False  # the file is complete and being written
     chosen_score: float | None = None
     consensus: float | None = None  # of the replicas as they were trained; None before the verdict
@@ -75,12 +74,11 @@ class Ending(Struct):
             self.outbox.send(worker.connection, Drain(self.reason, self.averages))
 
     def remind(self, worker: WorkerEntry) -> None:
-        """Repeat what this worker was told after the verdict; restart the upload of the writer."""
+        """Repeat what this worker was told after the verdict; let the writer go on where its upload was cut off."""
         if self.verdict is None or self.writer is None:
             return
-        if worker is self.writer and self.upload is not None:
-            self.upload, self.asked_again = self._new_upload(), True
-        finish = Finish(identical=self.verdict.identical, writer=self.writer.rank)
+        have = len(self.upload.data) if worker is self.writer and self.upload is not None else 0
+        finish = Finish(identical=self.verdict.identical, writer=self.writer.rank, have=have)
         self.outbox.send(worker.connection, finish, self.averaged)
         if self.over is not None:
             self.outbox.send(worker.connection, Saved(*self.over))
@@ -158,8 +156,8 @@ class Ending(Struct):
         """Add a part of the model. Return False unless it is from the writer. If it is broken, another is asked."""
         if worker is not self.writer or self.upload is None or self.over is not None:
             return False
-        if self.asked_again and self.upload.total is None and chunk.offset:
-            return True  # the rest of an upload whose beginning was lost: it begins again
+        if chunk.offset != len(self.upload.data):
+            return True  # a broken connection lost what was before it: the writer is reminded, and goes on from there
         try:
             data = self.upload.add(chunk, payloads)
         except MalformedMessage as error:
