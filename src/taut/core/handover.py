@@ -16,8 +16,6 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from taut.errors import MalformedMessage
-
 FOLDER, _MARK = "handover", "mark"
 SETTING = "handover"  # that workers are told: the folder, and the mark
 _PIECE_NBYTES = 1 << 20  # written at a time: in the cache still for its checksum
@@ -79,16 +77,14 @@ def put(folder: Path, rank: int, views: Sequence[bytes | memoryview]) -> tuple[i
     return nbytes, checksum
 
 
-def check(path: Path, nbytes: int, checksum: int) -> None:
-    """Raise ``MalformedMessage`` unless the file is a plain one of this size and checksum."""
+def flaw(path: Path, nbytes: int, checksum: int) -> str:
+    """Return why the file is not a plain one of this size and checksum; empty: it is."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
-        with open(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or found.st_size != nbytes or not nbytes:
-                raise MalformedMessage(f"a model of {found.st_size} bytes was handed over: expected {nbytes}")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                if zlib.crc32(data) != checksum:
-                    raise MalformedMessage("the model that was handed over is damaged: it has another checksum")
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size != nbytes or not nbytes:
+            return f"a model of {found.st_size} bytes was handed over: expected {nbytes}"
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            same = zlib.crc32(data) == checksum
+            return "" if same else "the model that was handed over is damaged: it has another checksum"
     except OSError as error:
-        raise MalformedMessage(f"the model that was handed over cannot be read: {error}") from None
+        return f"the model that was handed over cannot be read: {error}"

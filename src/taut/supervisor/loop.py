@@ -167,6 +167,8 @@ class Loop:
                     self.journal.write(now, partial(StoreWriter.departed, rank=rank, reason=reason))
                 case act.KeepStatistics(rank, statistics, final):
                     self.journal.write(now, partial(StoreWriter.measured, rank=rank, statistics=statistics, final=final))
+                case act.ExpectModel():
+                    self.files.expect_model()
                 case act.Save() | act.TakeModel() | act.SaveIndex() | act.SaveCheckpoint() | act.DropCheckpoint():
                     self.files.write(action)
                 case act.RunFinished(outcome):

@@ -52,6 +52,10 @@ class KeepStatistics(Action, frozen=True):
     final: bool = False
 
 
+class ExpectModel(Action, frozen=True):
+    """Get ready to save a model: the run is being drained."""
+
+
 class Save(Action, frozen=True):
     """Write a model (safetensors bytes), under this name, and report the result by ``Cluster.saved``."""
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from taut.core.messages import Digest, Drain, Finish, HandedOver, Saved, Upload, UploadSeen
 from taut.errors import MalformedMessage
 from taut.supervisor.run import verdict as verdicts
-from taut.supervisor.run.actions import KeepStatistics, Outbox, Save, SaveIndex, TakeModel
+from taut.supervisor.run.actions import ExpectModel, KeepStatistics, Outbox, Save, SaveIndex, TakeModel
 from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 from taut.supervisor.view import ValidationScores
 
@@ -60,6 +60,7 @@ class Ending(Struct):
             return
         self.reason = reason
         self.outbox.record("drain", reason)
+        self.outbox.add(ExpectModel())
         self.decide()
         for worker in self.members.with_state():
             self.tell(worker)

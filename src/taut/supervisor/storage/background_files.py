@@ -17,7 +17,7 @@ from taut.supervisor.checkpoints.folder import Launch, drop, write_manifest
 from taut.supervisor.control import ThreadCalls
 from taut.supervisor.run.actions import Action, DropCheckpoint, Save, SaveCheckpoint, SaveIndex, TakeModel
 from taut.supervisor.run.cluster import Cluster
-from taut.supervisor.storage.model_file import take_model, write_index, write_model
+from taut.supervisor.storage.model_file import prepare_to_write, take_model, write_index, write_model
 
 KEEP_CHECKPOINTS = 3
 SPARE = 24  # importing torch and writing both files of a model takes a few at a time
@@ -82,6 +82,7 @@ class BackgroundFiles:
         self._kept = int(str(settings.get("keep_checkpoints") or KEEP_CHECKPOINTS))
         self._spare = SpareDescriptors()
         self._writer: threading.Thread | None = None
+        self._importer: threading.Thread | None = None
         self._completer: threading.Thread | None = None  # of the last checkpoint
 
     def write(self, action: Save | TakeModel | SaveIndex | SaveCheckpoint | DropCheckpoint) -> None:
@@ -99,9 +100,19 @@ class BackgroundFiles:
             case DropCheckpoint(number):
                 drop(self._checkpoints, number)
 
+    def expect_model(self) -> None:
+        """Import what saving a model takes, beside the loop: a second or two, in which the workers drain."""
+
+        def with_descriptors() -> None:
+            with self._spare.used():
+                prepare_to_write()
+
+        self._importer = threading.Thread(target=with_descriptors, name="importer", daemon=True)
+        self._importer.start()
+
     def close(self) -> None:
         """Wait until all is written: a file is never left half-written."""
-        for thread in (self._writer, self._completer):
+        for thread in (self._importer, self._writer, self._completer):
             if thread is not None:
                 thread.join()
         self._spare.close()
@@ -112,6 +123,8 @@ class BackgroundFiles:
 
     def _write(self, write: Callable[[], Path]) -> None:
         def with_descriptors() -> str:
+            if self._importer is not None:
+                self._importer.join()
             with self._spare.used():
                 return str(write())
 

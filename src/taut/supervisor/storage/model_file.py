@@ -3,6 +3,7 @@ has ``model-0.safetensors`` and so on, and ``ensemble.json``, which lists them."
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import tempfile
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from taut.core.files import AtomicFile, write_atomically
-from taut.core.handover import check
+from taut.core.handover import flaw
 from taut.errors import MalformedMessage, StorageFailed
 from taut.supervisor.storage.store_writer import plain
 
@@ -28,6 +29,12 @@ def write_index(run_dir: Path, index: Mapping[str, object]) -> Path:
     return final
 
 
+def prepare_to_write() -> None:
+    """Import torch, which takes long, ahead of the model. Should that fail, it is tried again then, and told."""
+    with contextlib.suppress(Exception):
+        import safetensors.torch  # noqa: F401
+
+
 def write_model(run_dir: Path, data: bytes, name: str = "model") -> Path:
     """Write ``data`` (a safetensors file) and the same tensors as a plain ``state_dict``; return the path of the first.
 
@@ -41,7 +48,9 @@ def write_model(run_dir: Path, data: bytes, name: str = "model") -> Path:
 def take_model(run_dir: Path, written: Path, nbytes: int, checksum: int, name: str = "model") -> Path:
     """Do what ``write_model`` does, with the file that a worker of this machine has ``written``: it takes the name. Raise
     MalformedMessage also if it is not of this size and checksum."""
-    check(written, nbytes, checksum)
+    why = flaw(written, nbytes, checksum)
+    if why:
+        raise MalformedMessage(why)
     with written.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return _save(run_dir, name, data, written)
 
