@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from taut.core.finishes import FINISHES
 from taut.errors import Misuse
 from taut.quantities import LINK_EXAMPLE, parse_link, parse_resources
 from taut.specs import did_you_mean, parse_address, parse_interval
@@ -109,8 +110,6 @@ def read_graph(path: str) -> str:
 
 
 def finish(given: object, blame: str) -> str:
-    from taut.strategies.compatibility import FINISHES
-
     return str(one_of(FINISHES)(given, blame))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from taut.config import checks
 from taut.config.checks import Check
 from taut.config.environment import cores
+from taut.core.finishes import FINISHES
 from taut.errors import Misuse
 from taut.specs import did_you_mean
 
@@ -59,7 +60,7 @@ class Settings:
         agreed=True,
     )
     finish: str | None = _setting(  # None: as it suits the strategy
-        None, "run", checks.finish, "Which model comes out: average, best (on validation), any, ensemble.", agreed=True
+        None, "run", checks.finish, f"Which model comes out: {', '.join(FINISHES)}.", agreed=True
     )
     workers: int = _setting(
         1, "run", checks.whole(1, 65_536), "How many workers the run starts with.", agreed=True, short="-n"

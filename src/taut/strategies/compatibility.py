@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from taut.core.finishes import FINISHES
 from taut.errors import Misuse
 from taut.plugins import CODECS
 from taut.strategies.info import ANY_CODEC, ANY_COMPRESSOR
@@ -18,7 +19,6 @@ from taut.strategies.phases import Phase, PhaseSchedule, parse_schedule
 from taut.strategies.rate_scaling import parse_rate_scaling
 from taut.strategies.registry import Choice, on_topology
 
-FINISHES = ("average", "best", "any", "ensemble")
 FEW = 16  # workers are enough to see whether a shape has directions
 
 

@@ -50,8 +50,8 @@ class Noisy(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
     def __len__(self) -> int:
         return len(X)
 
-    def __getitem__(self, place: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return X[place] + 0.01 * torch.randn(6), Y[place]
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return X[index] + 0.01 * torch.randn(6), Y[index]
 
 
 @dataclass(frozen=True)

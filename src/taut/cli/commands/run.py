@@ -18,10 +18,10 @@ from taut.cli.run_folder import new_supervisor
 from taut.config import Settings, WorkerEnvironment
 from taut.config.hosts import with_hosts
 from taut.engines.local import STARTS
-from taut.engines.script import module_of
 from taut.errors import Misuse
 from taut.plugins import ENGINES
 from taut.specs import did_you_mean
+from taut.worker.main_script import module_of
 
 if TYPE_CHECKING:
     from taut.dashboard.server import Listening

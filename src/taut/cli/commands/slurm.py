@@ -11,8 +11,8 @@ from taut.cli.launch import script_of
 from taut.cli.options import Given, Module, Script, ScriptArgs, output_flag, run_flag, with_flags
 from taut.cli.output.console import notes
 from taut.engines.launchers.sbatch import BatchJob
-from taut.engines.script import module_of
 from taut.errors import Misuse, StorageFailed
+from taut.worker.main_script import module_of
 
 STANDARD_OUTPUT = "-"
 

@@ -1,4 +1,4 @@
-"""What a worker keeps of synchronous training: the vector's lanes, each with the machine that averages it."""
+"""What a worker keeps of synchronous training: the gradient's buckets, each with the machine that averages it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SyncState:
     ``workers``: of the last round."""
 
     local: Local
-    lanes: list[GradientBucket]
+    buckets: list[GradientBucket]
     wishes: list[Wish]
     waiting: bool = False  # the worker waits for the rest of the round
     draining: bool = False
@@ -87,13 +87,13 @@ class SyncState:
             at += 2 + 2 * length
 
 
-def buckets(sizes: Sequence[int], mib: float) -> list[tuple[int, int]]:
+def cut_buckets(sizes: Sequence[int], mib: float) -> list[tuple[int, int]]:
     """Cut tensors of these sizes, from the last to the first (the order in which backward makes their gradients), into
     runs of about ``mib`` MiB; return the first and one after the last of each.
 
-    >>> buckets([1 << 18, 1 << 18, 10, 1 << 20], 2.0)
+    >>> cut_buckets([1 << 18, 1 << 18, 10, 1 << 20], 2.0)
     [(3, 4), (0, 3)]
-    >>> buckets([5, 5], 0)
+    >>> cut_buckets([5, 5], 0)
     [(0, 2)]
     """
     if not mib:

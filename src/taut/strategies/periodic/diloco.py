@@ -121,16 +121,16 @@ class DiLoCo(Periodic):
     def shares_speeds(self) -> bool:
         return self.robust == "none" and not self.delayed
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> DiLoCoState | DelayedState:
+    def start(self, membership: m.Membership, local: m.Local) -> DiLoCoState | DelayedState:
         if self.delayed:
-            return self._delayed.start(place, local)
+            return self._delayed.start(membership, local)
         length = len(local.x)
         size = -(-length // self.fragments)
         parts = [Fragment(min(lo, length), min(lo + size, length)) for lo in range(0, size * self.fragments, size or 1)]
         return DiLoCoState(
             local,
-            place,
-            group_of(place, size, "ring", self.robust),
+            membership,
+            group_of(membership, size, "ring", self.robust),
             theta=local.x.copy(),
             momentum=np.zeros_like(local.x),
             scratch=np.zeros(size, np.float32),

@@ -39,7 +39,7 @@ class PeriodicState:
     the round under way, until that round was held up."""
 
     local: m.Local
-    place: m.MemberPlace
+    membership: m.Membership
     group: Group
     steps: int = 0
     samples: int = 0
@@ -128,7 +128,7 @@ class Periodic(m.Method):
     def owing(self, state: Any) -> bool:
         """Return whether steps since the last round are still to go into the next one."""
         contributes = state.begun and not state.lent
-        return bool(not state.finished and len(state.place.members) > 1 and (state.steps or contributes))
+        return bool(not state.finished and len(state.membership.members) > 1 and (state.steps or contributes))
 
     def dispensable(self, state: Any) -> bool:
         """Return whether this worker contributed no steps to the round under way."""
@@ -168,11 +168,13 @@ class Periodic(m.Method):
                     actions += state.group.heard(sender, note, payload)
                     actions += state.group.refused()
             case m.Heard(sender, m.Note(kind=kind), payload) if kind == KIND:
-                if sender in state.place.members and not state.finished:
+                if sender in state.membership.members and not state.finished:
                     state.late.hear(payload, len(state.local.x), sender, state.draining, self._perhaps_late(state))
-            case m.Placed(place):
-                state.place = place
-                actions += state.group.placed(place) if state.late.stays() else state.group.testify(place)
+            case m.MembersChanged(membership):
+                state.membership = membership
+                actions += (
+                    state.group.members_changed(membership) if state.late.stays() else state.group.testify(membership)
+                )
             case m.Ended() | m.Leaving():
                 state.ended = True
             case m.Draining():
@@ -184,7 +186,7 @@ class Periodic(m.Method):
                 pass
         self._go_on(state, actions)
         if state.finished:
-            actions += state.late.hand_on(state.place, state.local.x)
+            actions += state.late.hand_on(state.membership, state.local.x)
         return actions
 
     def held_up(self, state: Any) -> bool:
@@ -208,7 +210,7 @@ class Periodic(m.Method):
 
     def _go_on(self, state: Any, actions: list[m.MethodAction]) -> None:
         if state.draining and state.group.founder is False and self._perhaps_late(state):
-            state.late.take(state.place)
+            state.late.take(state.membership)
         if state.late.handed is not None:
             self._end_late(state, actions)
             return
@@ -231,7 +233,7 @@ class Periodic(m.Method):
 
     def _join(self, state: Any, actions: list[m.MethodAction]) -> None:
         state.begun, state.moved = True, 0
-        state.late.began_with = state.place.members
+        state.late.began_with = state.membership.members
         actions += self.join(state)
         state.steps = state.samples = 0
 

@@ -23,7 +23,7 @@ class RunPlan:
     settings: str  # JSON
     host: str = ""  # of the engine: its process numbers are of this host
     strategy: str = ""  # its name
-    finish: str = "any"  # how the model is chosen: average, best, any or ensemble
+    finish: str = "any"  # how the model is chosen: one of ``FINISHES``
     agrees: bool = True  # the strategy leaves equal replicas
     streams: bool = False  # replicas are equal because every update reaches all
     admits_late: bool = True  # workers may join in mid-run
