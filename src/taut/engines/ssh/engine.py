@@ -49,7 +49,7 @@ class SshEngine(Engine):
         if known is None:
             placed = dealt(_read(hosts), len(self.logs))
             known = Connections(placed, ssh_command, ssh_python, self.threads)
-            warn(known.check(self.script, same_file, self.devices))
+            warn(known.check(self.script, same_file, self.devices, self.preload))
         self._hosts = known
         self._token = read_token_file(self.environment.pop("TAUT_TOKEN_FILE"))
         self.places = [(number, local) for number, host in enumerate(known.hosts) for local in range(host.workers or 0)]
@@ -63,7 +63,7 @@ class SshEngine(Engine):
         """Connect to the hosts and check them; the supervisor listens at an address that they reach."""
         placed = dealt(_read(settings.hosts), settings.workers)
         hosts = Connections(placed, settings.ssh_command, settings.ssh_python, settings.threads)
-        warn(hosts.check(str(script), settings.same_file, settings.devices))
+        warn(hosts.check(str(script), settings.same_file, settings.devices, settings.preload))
         try:
             bind = settings.bind
             if settings.sources.get("bind", "default") == "default":
