@@ -136,9 +136,7 @@ def test_torchrun_says_where_its_store_is_and_whether_it_restarts() -> None:
 
 
 def test_a_pod_of_an_indexed_job_is_told_what_to_set() -> None:
-    with pytest.raises(
-        Misuse, match=r"pod 3 of an indexed Job.*start\.sh SCRIPT, with TAUT_SUPERVISOR and TAUT_TOKEN_FILE"
-    ):
+    with pytest.raises(Misuse, match=r"pod 3 of an indexed Job.*start\.sh SCRIPT as its command, with TAUT_SUPERVISOR"):
         detected({"JOB_COMPLETION_INDEX": "3", "TAUT_WORKERS": "4"})
     found = detected({**TORCHRUN, "JOB_COMPLETION_INDEX": "3"})
     assert found is not None and found[0] == "torchrun", "PyTorch's variables say all"
