@@ -32,6 +32,16 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.settings.load_profile("quick")
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """All tests, side by side: one server of zygotes for all processes, which is ready when they have collected."""
+    config = session.config
+    conducts = not hasattr(config, "workerinput") and config.getoption("numprocesses", None)
+    if conducts and config.args_source is pytest.Config.ArgsSource.TESTPATHS and sys.platform == "linux":
+        import forked_zygotes
+
+        forked_zygotes.server_address()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests with processes come first: they take long and wait, and the others fill the time that is left."""
     items.sort(key=lambda item: (item.path.parent.name != "integration", "_integration" not in item.path.name))
