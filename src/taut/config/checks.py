@@ -170,6 +170,13 @@ def devices(given: object, blame: str) -> str:
     return ",".join(words)
 
 
+def scale_lr(given: object, blame: str) -> str:
+    from taut.strategies.rate_scaling import parse_rate_scaling
+
+    with _blamed(given, blame):
+        return str(parse_rate_scaling(given))
+
+
 def transport(given: object, blame: str) -> str:
     from taut.plugins import TRANSPORTS
 

@@ -205,9 +205,9 @@ def test_the_file_is_in_write_ahead_mode(tmp_path: Path) -> None:
 def test_of_all_who_take_over_at_once_one_does(tmp_path: Path) -> None:
     a_run(tmp_path).close()
     folder = tmp_path / "20261115-031822-quiet-otter"
-    former = StoreWriter(folder, folder.name)
-    former.remember(101.0, 3, ("tcp://127.0.0.1:1", "127.0.0.1", ""), b"all")
-    former.flush()
+    previous = StoreWriter(folder, folder.name)
+    previous.remember(101.0, 3, ("tcp://127.0.0.1:1", "127.0.0.1", ""), b"all")
+    previous.flush()
     with sqlite3.connect(folder / "run.sqlite") as database:
         database.execute("update run set pid = 0")  # as of a process that is gone
     together = threading.Barrier(8)
@@ -228,11 +228,11 @@ def test_of_all_who_take_over_at_once_one_does(tmp_path: Path) -> None:
     watch = Standby(folder, FakeClock())
     assert (watch.look(), watch.term) == ("living", 4), "the others must not take over from the one that did"
     with pytest.raises(Superseded, match="of term 4"):
-        former.append(3, b"and more")
+        previous.append(3, b"and more")
     write_token_file(folder / KEYS_FILE, RunKeys.generate().text)
     with pytest.raises(Superseded, match="of term 4"):
         Supervisor.recover(folder, term=3)
-    former.close()
+    previous.close()
 
 
 def test_a_supervisor_on_a_machine_that_is_gone_beats_no_more_and_one_that_writes_does(tmp_path: Path) -> None:
@@ -240,8 +240,8 @@ def test_a_supervisor_on_a_machine_that_is_gone_beats_no_more_and_one_that_write
     store = StoreWriter(folder, folder.name)
     store.begin(1.0, "", {}, {})
     assert not Standby(folder, FakeClock()).beats(), "it never wrote"
-    place = ("tcp://127.0.0.1:1", "127.0.0.1", "")
-    store.remember(101.0, 0, place, b"all")
+    index = ("tcp://127.0.0.1:1", "127.0.0.1", "")
+    store.remember(101.0, 0, index, b"all")
     store.flush()
     with sqlite3.connect(folder / "run.sqlite") as database:
         database.execute("update run set host = 'elsewhere'")
@@ -252,7 +252,7 @@ def test_a_supervisor_on_a_machine_that_is_gone_beats_no_more_and_one_that_write
 
     def writes(seconds: float) -> None:
         clock.advance(seconds)
-        store.remember(clock.now(), 0, place, b"all")
+        store.remember(clock.now(), 0, index, b"all")
         store.flush()
 
     assert Standby(folder, clock).beats(writes)

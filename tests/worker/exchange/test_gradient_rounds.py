@@ -52,7 +52,7 @@ class Net(nn.Module):
 class SyncSeat(ThreadSeat):
     def __init__(self, node: CommThread, params: FlatParams, method: Sync, codec: str) -> None:
         super().__init__(node, params)
-        replica = Replica(params, parse_codec(codec), talks=False)
+        replica = Replica(params, parse_codec(codec), uses_codec=False)
         self.exchange = gradient_rounds(method, replica, node, parse_topology("complete"), self.watch)
         if codec != "dense":
             self.exchange.local.coder = FlatParamsCodec(replica.codec, params, self.watch, node.rank, node.workers)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 @with_flags(
-    "workers strategy topology codec finish seed threads devices preload start engine checkpoint_every keep_checkpoints "
-    "bind port advertise transport link dashboard hosts same_file ssh_command ssh_python "
+    "workers strategy topology codec finish seed scale_lr threads devices preload start engine checkpoint_every "
+    "keep_checkpoints bind port advertise transport link dashboard hosts same_file ssh_command ssh_python "
     "ray_address ray_resources ray_placement ray_wait_s name runs_dir config log"
 )
 def run(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 UNCOUNTED = "samples unknown (the script says them with worker.exchange(loss, samples=N)): samples/s stays 0"
 
 
-@with_flags("strategy topology codec finish")
+@with_flags("strategy topology codec finish scale_lr")
 def simulate(
     *,
     script: Annotated[

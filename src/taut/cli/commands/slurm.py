@@ -18,8 +18,8 @@ STANDARD_OUTPUT = "-"
 
 
 @with_flags(
-    "strategy topology codec finish seed threads checkpoint_every keep_checkpoints advertise transport link name "
-    "runs_dir log"
+    "strategy topology codec finish seed scale_lr threads checkpoint_every keep_checkpoints advertise transport link "
+    "name runs_dir log"
 )
 def slurm(
     *,

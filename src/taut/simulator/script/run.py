@@ -32,6 +32,7 @@ from taut.simulator.script.observer import Observer
 from taut.simulator.script.supervisor import VirtualSupervisor
 from taut.simulator.trace import Trace
 from taut.strategies.compatibility import combine
+from taut.strategies.rate_scaling import scaling_in
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.view import grouped
 from taut.worker.connection import CONNECTOR
@@ -91,10 +92,14 @@ class ScriptRun:
         settings = {
             **common,
             **{name: getattr(chosen, name) for name in parts},
+            "scale_lr": given.scale_lr or None,
             "explicit": [name for name in parts if getattr(given, name)],
         }
         host = socket.gethostname()
-        return RunPlan.of(chosen, run="simulated", settings=json.dumps(settings), host=host, **common)
+        scaling = scaling_in(settings, given.workers)
+        return RunPlan.of(
+            chosen, run="simulated", settings=json.dumps(settings), host=host, rate_scaling=scaling, **common
+        )
 
     def _noted(self, kind: str, text: str) -> None:
         if self.trace is not None:
