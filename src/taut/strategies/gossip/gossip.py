@@ -31,7 +31,7 @@ STALENESS = 1.0  # an update waits for the end of the receiver's step
 @dataclass
 class GossipState:
     local: m.CodedLocal
-    place: m.MemberPlace
+    membership: m.Membership
     flow: FlowControl
     turns: int = 0
     left: set[int] = field(default_factory=set)
@@ -67,9 +67,9 @@ class Gossip(m.Method):
         check_robust(self, ("none", "clip"))
         check_whole(self, "mix", 0, "0 is FAST's own form, without mixing")
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> GossipState:
+    def start(self, membership: m.Membership, local: m.Local) -> GossipState:
         coded = cast(m.CodedLocal, local)
-        state = GossipState(coded, place, FlowControl(coded.merge, coded.x.nbytes))
+        state = GossipState(coded, membership, FlowControl(coded.merge, coded.x.nbytes))
         _retune(state)
         return state
 
@@ -85,9 +85,9 @@ class Gossip(m.Method):
                 actions.append(m.Proceed())
             case m.Heard():
                 self._hear(state, event, actions)
-            case m.Placed(place):
-                state.place = place
-                state.flow.keep(place.members)
+            case m.MembersChanged(membership):
+                state.membership = membership
+                state.flow.keep(membership.members)
                 _retune(state)
             case m.Leaving() | m.Draining():
                 for rest in state.local.flush():
@@ -126,11 +126,11 @@ class Gossip(m.Method):
 
 
 def _hearers(state: GossipState) -> list[int]:
-    return state.place.graph(state.turns).outward(state.place.rank)
+    return state.membership.graph(state.turns).outward(state.membership.rank)
 
 
 def _retune(state: GossipState) -> None:
-    hearers = len(_hearers(state)) or min(1, len(state.place.others))
+    hearers = len(_hearers(state)) or min(1, len(state.membership.others))
     state.local.retune(1 + hearers, STALENESS)
 
 
@@ -139,7 +139,7 @@ def _mix(state: GossipState, sender: int, payload: bytes, clipped: bool) -> None
     own = state.local.shared
     if len(payload) != own.nbytes:
         raise MalformedMessage(f"weights of {len(payload)} bytes; this model has {own.nbytes}")
-    graph, rank = state.place.graph(state.turns), state.place.rank
+    graph, rank = state.membership.graph(state.turns), state.membership.rank
     if sender not in graph.members:
         return
     if graph.directed:
@@ -156,7 +156,7 @@ def _mix(state: GossipState, sender: int, payload: bytes, clipped: bool) -> None
 
 def _clip(state: GossipState, sender: int, distance: float) -> float:
     """Return what shortens a move to the median of the neighbours' last ones; 0 while fewer than half are known."""
-    neighbours = state.place.neighbours(state.turns)
+    neighbours = state.membership.neighbours(state.turns)
     state.distances[sender] = distance
     known = sorted(state.distances[other] for other in neighbours if other in state.distances)
     if 2 * len(known) <= len(neighbours) or not known:
