@@ -413,7 +413,7 @@ class TorchWorker:
 
     def statistics(self) -> Statistics:
         """Return what this worker did so far."""
-        split = {f"{kind}_s": seconds for kind, seconds in self.watch.seconds.items()}
+        split: dict[str, Any] = {f"{kind}_s": seconds for kind, seconds in self.watch.seconds.items()}
         mine = Statistics(self.steps, self.samples, self._loss.value, wall_s=self.watch.wall_s, **split)
         return self._session.add_statistics(mine) if self._session else mine
 

@@ -225,4 +225,4 @@ def _set_randomness(state: tuple[Any, ...], now: tuple[Any, ...]) -> None:
 def _numpy_memory() -> bytes | None:
     """Return the memory of NumPy's shared generator, which is an MT19937: 624 words, and how many of them are used up."""
     numpy = sys.modules.get("numpy")
-    return numpy and ctypes.string_at(numpy.random.get_bit_generator().ctypes.state_address, 625 * 4)
+    return None if numpy is None else ctypes.string_at(numpy.random.get_bit_generator().ctypes.state_address, 625 * 4)
