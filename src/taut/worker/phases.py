@@ -133,7 +133,7 @@ class Phases:
             exchange.local.coder = self._coder()
         exchange.took_over = self.joined
         if method.majority and method.takes_newcomers and len(self.schedule.phases) == 1:
-            comm.join_elections()
+            comm.dispatcher.join_elections()
         self.exchange = exchange
 
     def _coder(self) -> FlatParamsCodec:

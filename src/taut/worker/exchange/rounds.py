@@ -11,7 +11,7 @@ from taut.strategies.api import Finished, Heard, MembersChanged, Method, MethodA
 from taut.topologies.shape import Shape
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.run_status import RunStatus
-from taut.worker.exchange.base import Exchange, run_turn
+from taut.worker.exchange.base import Exchange
 from taut.worker.exchange.residual_handoff import ResidualHandoffDriver
 from taut.worker.exchange.round_driver import RoundDriver
 from taut.worker.exchange.turns import Turn, Wait
@@ -53,7 +53,7 @@ class RoundExchange(Exchange):
         return self.local.coder
 
     def start(self) -> None:
-        membership = self.comm.membership(self.shape, self.phase_protocol.phase)
+        membership = self.comm.dispatcher.membership(self.shape, self.phase_protocol.phase)
         self.version = membership.version
         if isinstance(self.local, Weights):
             self.local.fetch()  # on a GPU, the copy is older than the run's state
@@ -80,7 +80,7 @@ class RoundExchange(Exchange):
     # -------------------------------------------------------------------------------------------------- turns
 
     def run(self, turn: Turn) -> None:
-        run_turn(turn, self.comm, self.watch)
+        self.comm.run_turn(turn, self.watch)
 
     def before_step(self, samples: int, rate: float, members: Collection[int]) -> Iterable[Wait | None]:
         self.watch.reached(1.0)
@@ -97,7 +97,7 @@ class RoundExchange(Exchange):
         self.replica.update_sketch()
 
     def wait(self, until: Callable[[RunStatus], bool], again: Callable[[], None]) -> None:
-        run_turn(self.driver.wait(lambda: until(self.comm.status)), self.comm, None, again)
+        self.comm.run_turn(self.driver.wait(lambda: until(self.comm.status)), None, again)
 
     def finish(self) -> None:
         self.run(self.driver.finish())
@@ -123,7 +123,9 @@ class RoundExchange(Exchange):
         if self.method_state is not None and roster is not None and roster.stamp != self.version:
             self.version = roster.stamp
             self.ask(
-                self.method.on, MembersChanged(self.comm.membership(self.shape, self.phase_protocol.phase)), self.now()
+                self.method.on,
+                MembersChanged(self.comm.dispatcher.membership(self.shape, self.phase_protocol.phase)),
+                self.now(),
             )
         while self.phase_protocol.mail and self.method_state is not None:  # before the start it waits
             self._deliver(self.phase_protocol.take_mail())
@@ -144,7 +146,7 @@ class RoundExchange(Exchange):
     def hand_off(self) -> Turn:
         holder = self.replica if self.method.streams else self.local.coder
         if holder is not None:
-            neighbours = self.comm.membership(self.shape, self.phase_protocol.phase).neighbours()
+            neighbours = self.comm.dispatcher.membership(self.shape, self.phase_protocol.phase).neighbours()
             yield from self.handoff.hand_on(holder.residual_parts(), neighbours, self.idle)
 
     def pass_on(self) -> Turn:
@@ -176,7 +178,7 @@ class RoundExchange(Exchange):
                         self.driver.finished = True
                     case Refuse(sender, why):
                         self.comm.rejections.add(sender, why)
-            election = self.comm.election
+            election = self.comm.dispatcher.election
             if election is not None:
                 election.agreed = max(election.agreed, self.method.agreed(self.method_state))
 

@@ -102,7 +102,7 @@ class TorchDistributedExchange(GradientExchange):
             self._members
             and roster is not None
             and not self.driver.finished
-            and self.comm.membership(self.shape, self.phase_protocol.phase).members != self._members
+            and self.comm.dispatcher.membership(self.shape, self.phase_protocol.phase).members != self._members
         ):
             raise self._lost("the members changed")
         super().catch_up()

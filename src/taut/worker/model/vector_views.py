@@ -138,7 +138,7 @@ class Gradients(Local):
         self.params, self.sizes = params, params.sizes
         self.x: Vector = np.zeros(params.size, np.float32)
         self.present: Vector = np.zeros(len(params.sizes), np.float32)
-        self.since = 0  # the round after which the weights are; ``standing.NEW``: they are still to come
+        self.since = 0  # the round after which the weights are; ``round_agreement.NEW``: they are still to come
         self.scale = 1.0  # of what is fetched: a sum over samples becomes a mean
         self._starts = np.cumsum([0, *params.sizes]).tolist()
 
