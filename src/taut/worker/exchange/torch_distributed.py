@@ -156,4 +156,4 @@ class TorchDistributedExchange(GradientExchange):
 
     def _put_back(self, total: float, present: list[float]) -> None:
         self._buffer[: self.replica.params.size] /= total or 1.0
-        self.local.put_back_from(self._parts(), present if total else [0.0] * len(present))
+        self.local.put_back(self._buffer, present if total else [0.0] * len(present))
