@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from msgspec import Struct
+
 from taut.core.events import Ended, Heard, Tell
 from taut.core.messages import Note
 from taut.strategies.info import ADVISED, ANY_CODEC, ANY_COMPRESSOR, Completeness, StrategyInfo, Variant
@@ -76,34 +78,29 @@ class Membership:
 # ------------------------------------------------------------------------------------------------------- events
 
 
-@dataclass(frozen=True, slots=True)
-class Stepped:
+class Stepped(Struct, frozen=True):
     """A local step on ``samples`` samples at learning rate ``rate`` is over (none: the worker has run out of data)."""
 
     samples: int
     rate: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class MembersChanged:
+class MembersChanged(Struct, frozen=True):
     """The members changed. Who is missing from ``membership`` is gone and will say nothing more."""
 
     membership: Membership
 
 
-@dataclass(frozen=True, slots=True)
-class Draining:
+class Draining(Struct, frozen=True):
     """The run is over for everybody."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
+class Leaving(Struct, frozen=True):
     """This worker goes before the end: it makes no more steps, and tells what is still worth sending. What its codec
     keeps beyond that is handed on by the shell (``residual_handoff.py``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldUp:
+class HeldUp(Struct, frozen=True):
     """This worker has waited in its turn for far longer than it ever does: somebody may have died. It has data to train
     on meanwhile, or has got some. Only methods that ``drifts`` are told."""
 
@@ -113,18 +110,15 @@ MethodEvent = Stepped | Heard | MembersChanged | Ended | Draining | Leaving | He
 # ------------------------------------------------------------------------------------------------------ actions
 
 
-@dataclass(frozen=True, slots=True)
-class Proceed:
+class Proceed(Struct, frozen=True):
     """The worker may take its next step; x is its own again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True):
     """This worker's part is over. x is what it ends with."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Struct, frozen=True):
     """A message of ``sender`` is refused for this reason, and the method goes on without it. (Where nothing follows from
     a refusal, raising ``MalformedMessage`` is the same.)"""
 
@@ -192,6 +186,13 @@ class Method(ABC):
     def fragments(self) -> int:
         """Return how many parts of the vector take turns in its all-reduces."""
         return 1
+
+    @property
+    def shares_speeds(self) -> bool:
+        """Return whether the workers of a round tell each other how fast they compute, for the parts of a global batch
+        to follow: rounds are of all workers, who wait for each other, and count by their samples. The method's state has
+        ``speed``, this worker's own (0: unknown), and ``speeds``, those of the last round until they are taken."""
+        return False
 
     def map_groups(self, state: Any, made: Callable[[Any], Any]) -> None:  # noqa: B027
         """Put ``made(machine)`` in the place of each machine in ``state`` that does an all-reduce."""

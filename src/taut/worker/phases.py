@@ -28,6 +28,7 @@ from taut.strategies.allreduce.sync import Sync
 from taut.strategies.compatibility import agrees, codec_for, codecs_in_use
 from taut.strategies.delivery.channels import Channels
 from taut.strategies.phases import Phase, parse_schedule
+from taut.strategies.rate_scaling import scaling_in
 from taut.strategies.registry import Choice, on_topology
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.comm.comm_thread import CommThread
@@ -61,6 +62,7 @@ class Phases:
     def __init__(self, settings: Mapping[str, Any], params: FlatParams, codec_of_script: str | None) -> None:
         self.settings, self.params, self._codec_of_script = settings, params, codec_of_script
         self.schedule = parse_schedule(settings.get("strategy", "async"))
+        self._scaling = scaling_in(settings, settings.get("workers", 1))
         self.number = 0
         self.changed: Callable[[], None] = do_nothing  # called after a change
         self.taken_over: Callable[[], None] = do_nothing  # called when the weights are those of another worker
@@ -124,6 +126,7 @@ class Phases:
         self.begun = True
         if not choice.is_method:
             self.exchange = StreamExchange(self.replica, comm, watch)
+            self.exchange.scaling = self._scaling
             return
         method = choice.method()
         shape = parse_topology(self.settings.get("topology", "complete"))
@@ -131,7 +134,7 @@ class Phases:
         exchange: RoundExchange = driver(method, self.replica, comm, shape, watch)  # type: ignore[arg-type]
         if not method.streams and self.replica.codec.name != DENSE:
             exchange.local.coder = self._coder()
-        exchange.took_over = self.joined
+        exchange.took_over, exchange.scaling = self.joined, self._scaling
         if method.majority and method.takes_newcomers and len(self.schedule.phases) == 1:
             comm.dispatcher.join_elections()
         self.exchange = exchange

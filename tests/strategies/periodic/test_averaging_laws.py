@@ -134,7 +134,7 @@ def test_traffic_of_averaging_is_that_of_its_rounds(seed: int, every: int) -> No
     workers, size, rounds = 4, 64, 3
     world = MethodWorld(Averaging(every=every), starts(workers, size), seed=seed, step=wander)
     world.run(every * rounds)
-    numbers = 3 + 2  # the group's and ours
+    numbers = 3 + 4  # the group's and ours
     dense = rounds * 2 * (workers - 1) * 4 * (size + numbers)  # 2 (p - 1) / p of the vector, from each of p
     assert world.sent_nbytes == dense
 

@@ -4,6 +4,7 @@ else."""
 from __future__ import annotations
 
 import math
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -256,3 +257,35 @@ def test_a_supervisor_on_a_machine_that_is_gone_beats_no_more_and_one_that_write
 
     assert Standby(folder, clock).beats(writes)
     store.close()
+
+
+@pytest.mark.parametrize("deleted", ["run.sqlite", "run.sqlite*"])
+def test_a_store_that_is_deleted_during_the_run_is_written_again(tmp_path: Path, deleted: str) -> None:
+    store, clock = a_run(tmp_path), FakeClock()
+    journal = Journal(store, clock.now(), 100.0)
+    journal.record("joined", "worker 0", clock.now())
+    journal.flush(clock.now(), at_once=True)
+    for path in (tmp_path / store.name).glob(deleted):
+        path.unlink()
+    journal.record("joined", "worker 1", clock.now())
+    journal.flush(clock.now(), at_once=True)
+    journal.record("joined", "worker 2", clock.now())
+    journal.flush(clock.now(), at_once=True)
+    assert not journal.broken
+    told = [event.text for event in journal.events]
+    assert [text for text in told if "nothing is lost" in text] == [
+        f"{store.path} was deleted: it is written again, and nothing is lost"
+    ]
+    journal.finished(OUTCOME, clock.now())
+    journal.close()
+    record = load_run(tmp_path, store.name)
+    assert [event.text for event in record.events] == told and record.outcome is not None
+
+
+def test_a_run_folder_that_is_deleted_ends_the_store_with_a_word(tmp_path: Path) -> None:
+    store, clock = a_run(tmp_path), FakeClock()
+    journal = Journal(store, clock.now(), 100.0)
+    shutil.rmtree(tmp_path / store.name)
+    journal.flush(clock.now(), at_once=True)
+    assert journal.broken and "could not be written" in journal.events[-1].text
+    journal.close()

@@ -22,10 +22,10 @@ from taut.engines.ray.actor import Node, Task, WorkerActor, fingerprint
 from taut.engines.ray.bundles import Bundles, Start, reason_of
 from taut.engines.ray.cluster import Connection, connect, node_addresses, node_resources, reserve, the_ray
 from taut.engines.ray.resources import actor_options, check_room
-from taut.engines.script import module_of
 from taut.errors import Misuse, RunFailed, TautError
 from taut.quantities import parse_resources
 from taut.transport.keys import read_token_file
+from taut.worker.main_script import module_of
 
 if TYPE_CHECKING:
     from taut.config import Settings

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from taut.collectives.schedule import ELEMENT_NBYTES, Schedule
+from taut.collectives.schedule import ELEMENT_NBYTES, Range, Schedule
 from taut.simulator.models.links import Links
 from taut.simulator.models.network import Network, wire_nbytes
 from taut.simulator.models.rng import Rng
@@ -43,6 +43,7 @@ MOST_ENTRIES = 6_000_000  # positions * rounds of a table; beyond, the schedule'
 PROBE_NBYTES = 1 << 25
 PROBES = 16  # of routes with chance in them
 LONG_NS = 1 << 50
+_NONE = Range(-1, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,9 @@ def table(schedule: Schedule, ranks: Sequence[int], elements: int, links: Links,
     to = np.full((rounds, p), -1, np.int32)
     sizes = np.zeros((rounds, p), np.int64)
     for position in range(p):
-        for number, (sends, _) in enumerate(schedule.program(p, position, elements).rounds):
-            for send in sends:
-                to[number, position] = send.peer
-                sizes[number, position] = ELEMENT_NBYTES * (send.hi - send.lo)
+        sends = [sends[-1] if sends else _NONE for sends, _ in schedule.exchanges(p, position, elements)]
+        to[: len(sends), position] = [send.peer if send.hi > send.lo else -1 for send in sends]
+        sizes[: len(sends), position] = [ELEMENT_NBYTES * (send.hi - send.lo) for send in sends]
     segment_nbytes = ELEMENT_NBYTES * max(LEAST_SEGMENT_ELEMENTS, elements // (PIPELINE * p))
     pieces = np.maximum(1, -(-sizes.max(axis=1, initial=0) // segment_nbytes)).astype(np.int32)
     takes, hops = _ways(to, sizes, ranks, links)

@@ -98,6 +98,10 @@ class Sync(m.Method):
         return NUMBERS
 
     @property
+    def shares_speeds(self) -> bool:
+        return not self.backup  # rounds without the gradients of late workers are meant to be short
+
+    @property
     def backend(self) -> str | None:
         """Return the torch.distributed backend that does the all-reduce, if one does; in a simulation a ring does."""
         return self.schedule if self.schedule in BACKENDS else None

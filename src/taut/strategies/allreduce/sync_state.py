@@ -37,7 +37,8 @@ class SyncState:
     ``clip_norm``: the worker's wish before a turn, what was agreed upon after it; 0 for none. ``wishes``: one for each
     optimizer of the script, the same number everywhere. ``global_batch``: before a turn the samples that this worker
     wants a round to have, 0 for none. ``speed``: its own, 0 if unknown; ``speeds``: those of all in the last round.
-    ``short``: by what to scale the learning rates of its step, if it had fewer samples than the global batch."""
+    ``short``: by what to scale the learning rates of its step, if it had fewer samples than the global batch.
+    ``workers``: of the last round."""
 
     local: Local
     buckets: list[GradientBucket]
@@ -55,6 +56,7 @@ class SyncState:
     speed: float = 0.0
     speeds: RoundSpeeds | None = None
     short: float = 1.0
+    workers: int = 1
 
     def head(self, samples: int) -> list[float]:
         """Return the numbers to sum over all workers of a round to which this one gives ``samples``."""
@@ -71,9 +73,9 @@ class SyncState:
 
     def agree(self, head: Sequence[float], total: float, workers: int) -> None:
         """Take over the sums of all ``head``; ``total``: the samples of the round, of so many workers."""
-        self.clip_norm = head[0] / total if total else 0.0
+        self.workers, self.clip_norm = workers, head[0] / total if total else 0.0
         self.short = min(1.0, total * total / head[1]) if head[1] > 0.0 else 1.0
-        self.speeds = RoundSpeeds(head[2], round(head[3]), workers) if total else None
+        self.speeds = RoundSpeeds(head[2], head[3], workers, self.speed) if total else None
         self.rate, at = None, AHEAD
         for wish in self.wishes:
             given, votes, length = head[at], head[at + 1], len(wish.numbers)

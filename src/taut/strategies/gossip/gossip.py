@@ -83,13 +83,8 @@ class Gossip(m.Method):
                     weights = state.local.shared.tobytes()
                     actions += [tell for other in _hearers(state) for tell in state.flow.weights(other, weights)]
                 actions.append(m.Proceed())
-            case m.Heard(sender, m.Note(kind="bye"), _):
-                state.left.add(sender)
-            case m.Heard(sender, m.Note(kind="seen", round=count), _):
-                actions += [] if state.draining else state.flow.seen(sender, count)
-            case m.Heard(sender):
-                actions += state.flow.came(sender)
-                actions += self._include(state, event)
+            case m.Heard():
+                self._hear(state, event, actions)
             case m.MembersChanged(membership):
                 state.membership = membership
                 state.flow.keep(membership.members)
@@ -105,16 +100,22 @@ class Gossip(m.Method):
             finish(state, actions)  # after all updates: who has all good-byes has included all that was sent to it
         return actions
 
-    def _include(self, state: GossipState, heard: m.Heard) -> list[m.MethodAction]:
-        try:
-            if heard.note.kind == "weights":
-                _mix(state, heard.sender, heard.payload, clipped=self.robust == "clip")
-            else:
-                state.local.absorb(heard.payload)
-                state.included += 1
-        except MalformedMessage as error:
-            return [m.Refuse(heard.sender, str(error))]  # it still counts as seen
-        return []
+    def _hear(self, state: GossipState, heard: m.Heard, actions: list[m.MethodAction]) -> None:
+        kind, sender = heard.note.kind, heard.sender
+        if kind == "bye":
+            state.left.add(sender)
+        elif kind == "seen":
+            actions += [] if state.draining else state.flow.seen(sender, heard.note.round)
+        else:
+            actions += state.flow.came(sender)
+            try:
+                if kind == "weights":
+                    _mix(state, sender, heard.payload, clipped=self.robust == "clip")
+                else:
+                    state.local.absorb(heard.payload)
+                    state.included += 1
+            except MalformedMessage as error:
+                actions.append(m.Refuse(sender, str(error)))  # it still counts as seen
 
     def _tell_neighbours(self, state: GossipState, payload: bytes | None, actions: list[m.MethodAction]) -> None:
         if payload is not None and not state.draining:

@@ -124,9 +124,9 @@ class NeighbourRounds(m.Method, Generic[S]):
     def on(self, state: S, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
         match event:
-            case m.Heard(sender, note):  # by far the most
-                if note.kind == BYE:
-                    state.left.add(sender)
+            case m.Heard():  # by far the most
+                if event.note.kind == BYE:
+                    state.left.add(event.sender)
                 else:
                     self._take(state, event, actions)
             case m.Stepped():
@@ -301,8 +301,7 @@ def check_length(heard: m.Heard, local: m.Local, vectors: int = 1) -> None:
 def check_finite(heard: m.Heard) -> None:
     """Raise ``MalformedMessage`` if a float32 number is not finite: one would spoil the whole mean."""
     values = np.frombuffer(heard.payload, np.float32)
-    # A finite sum of squares, one pass without a copy, proves that all are finite; otherwise look at each.
-    with np.errstate(over="ignore", invalid="ignore"):
-        finite = math.isfinite(np.dot(values, values)) or bool(np.isfinite(values).all())
-    if not finite:
+    # A finite sum of squares, one pass without a copy, proves that all are finite; otherwise look at each. Unlike dot,
+    # vdot does not warn of an overflow.
+    if not math.isfinite(np.vdot(values, values)) and not np.isfinite(values).all():
         raise MalformedMessage(f"numbers of worker {heard.sender} that are not finite")

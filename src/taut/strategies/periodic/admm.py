@@ -69,6 +69,10 @@ class ADMM(Periodic):
         check_whole(self, "every", 1, "so many steps approximate one minimization")
         named(self.schedule)
 
+    @property
+    def shares_speeds(self) -> bool:
+        return False  # the losses of all workers count alike
+
     def start(self, membership: Membership, local: Local) -> ADMMState:
         group = Group(membership, len(local.x), self.schedule)
         return ADMMState(local, membership, group, z=local.x.copy(), u=np.zeros_like(local.x))

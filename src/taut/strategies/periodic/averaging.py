@@ -61,6 +61,10 @@ class Averaging(Periodic):
         named(self.schedule)
         check_robust(self, schedule=self.schedule)
 
+    @property
+    def shares_speeds(self) -> bool:
+        return self.robust == "none" and self.weights == "samples"
+
     def start(self, membership: Membership, local: Local) -> PeriodicState:
         return PeriodicState(local, membership, group_of(membership, len(local.x), self.schedule, self.robust))
 

@@ -115,7 +115,11 @@ class DiLoCo(Periodic):
 
     @property
     def summed_numbers(self) -> int:
-        return 3
+        return super().summed_numbers + 1
+
+    @property
+    def shares_speeds(self) -> bool:
+        return self.robust == "none" and not self.delayed
 
     def start(self, membership: m.Membership, local: m.Local) -> DiLoCoState | DelayedState:
         if self.delayed:
@@ -174,7 +178,7 @@ class DiLoCo(Periodic):
         for fragment in state.fragments:
             fragment.samples += state.samples
         if not state.knows_turn:
-            return state.group.begin(state.scratch, 0.0, state.draining, (1.0, 0.0, 1.0))
+            return state.group.begin(state.scratch, 0.0, state.draining, (1.0, 0.0, 1.0, *self.speed_of(state)))
         fragment = state.fragments[state.group.completed % self.fragments]
         values = np.zeros_like(state.scratch)
         values[: fragment.hi - fragment.lo] = state.local.x[fragment.lo : fragment.hi]

@@ -91,6 +91,10 @@ class Dynamic(Periodic):
         check_whole(self, "every", 1, "so many steps between two checks")
         named(self.schedule)
 
+    @property
+    def shares_speeds(self) -> bool:
+        return False  # workers that stay within the threshold wait for nobody
+
     def start(self, membership: m.Membership, local: m.Local) -> DynamicState:
         return DynamicState(local, membership, Group(membership, len(local.x), self.schedule), reference=local.x.copy())
 

@@ -92,7 +92,11 @@ class FedAvg(Periodic):
 
     @property
     def summed_numbers(self) -> int:
-        return 2 + (self.robust != "none")
+        return super().summed_numbers + (self.robust != "none")
+
+    @property
+    def shares_speeds(self) -> bool:
+        return self.robust == "none" and not self.samples  # else a round has as many samples of each worker
 
     def start(self, membership: Membership, local: Local) -> FedAvgState:
         group = group_of(membership, len(local.x), self.schedule, self.robust, self._voters)

@@ -26,6 +26,7 @@ from taut.strategies import api as m
 from taut.strategies.allreduce.final_model import KIND, FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_group import RobustGroup
+from taut.strategies.allreduce.round_speeds import RoundSpeeds
 from taut.strategies.periodic.overlapped_round import OverlappedRound
 
 # The weight of a worker that has not trained: far below the rounding of any weight of samples, yet not zero.
@@ -53,6 +54,9 @@ class PeriodicState:
     finished: bool = False
     rounds: int = 0
     spoilt: int = 0  # rounds whose sum was not finite
+    speed: float = 0.0  # of this worker, in samples per second of computing; 0: unknown
+    told: float = 0.0  # the speed that it gave to the last round
+    speeds: RoundSpeeds | None = None
     late: FinalModelForJoiners = field(default_factory=FinalModelForJoiners)
     drift: OverlappedRound = field(default_factory=OverlappedRound)
 
@@ -131,8 +135,12 @@ class Periodic(m.Method):
         return bool(state.begun and state.lent and not state.drift.under_way)
 
     @property
+    def shares_speeds(self) -> bool:
+        return True
+
+    @property
     def summed_numbers(self) -> int:
-        return 2
+        return 4 if self.shares_speeds else 2
 
     def map_groups(self, state: Any, made: Callable[[Any], Any]) -> None:
         state.group = made(state.group)
@@ -142,8 +150,13 @@ class Periodic(m.Method):
     ) -> list[m.Tell]:
         """Join the next round with ``weight`` * ``values``; a weight of 0 (no training) counts as almost nothing."""
         state.lent = not weight
-        numbers = (float(state.rounds == 0), float(weight > 0.0), *extra)
+        numbers = (float(state.rounds == 0), float(weight > 0.0), *extra, *self.speed_of(state))
         return state.group.begin(values, weight or TOKEN, state.draining, numbers, keeps=keeps)
+
+    def speed_of(self, state: PeriodicState) -> tuple[float, ...]:
+        """Return what a round sums of this worker's speed: the last of its numbers."""
+        state.told = state.speed
+        return (state.speed, float(state.speed > 0.0)) if self.shares_speeds else ()
 
     def on(self, state: Any, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
@@ -228,6 +241,9 @@ class Periodic(m.Method):
         state.begun = state.idle = False
         with state.drift.kept(state.local.x):
             self.conclude(state)
+        if self.shares_speeds:
+            total, known = state.group.extra[-2:]
+            state.speeds = RoundSpeeds(total, known, state.group.contributors, state.told)
         state.rounds += 1
         if state.draining and self.agreed(state):
             state.finished = True

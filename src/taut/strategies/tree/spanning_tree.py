@@ -5,9 +5,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from taut.strategies.api import Membership
 from taut.topologies.graph import breadth_first
+
+if TYPE_CHECKING:
+    from taut.topologies.shape import Shape
 
 
 @dataclass(frozen=True)
@@ -40,13 +45,20 @@ class SpanningTree:
 def plant(membership: Membership) -> SpanningTree:
     """Return the tree: breadth first from the lowest rank, over the edges of all rounds if the shape varies."""
     rank, members = membership.rank, membership.members
-    lists = membership.shape.union(members).spanning_tree().neighbour_lists
+    lists, parents = _tree(membership.shape, members)
     distances: dict[int, int] = {}
     for other, before in breadth_first(lists, rank).items():
         distances[other] = distances[before] + 1 if other != rank else 0
     mean = sum(distances.values()) / max(1, len(members) - 1)
-    parent = breadth_first(lists, members[0])[rank] if rank != members[0] else None
+    parent = parents[rank] if rank != members[0] else None
     return SpanningTree(tree_key(members), rank, members, tuple(lists[rank]), parent, mean, lists)
+
+
+@lru_cache(maxsize=8)  # it is the same for all members: a simulation has thousands of them
+def _tree(shape: Shape, members: tuple[int, ...]) -> tuple[Mapping[int, Sequence[int]], Mapping[int, int]]:
+    """Return the neighbours of each member in the tree, and the parent of each."""
+    lists = shape.union(members).spanning_tree().neighbour_lists
+    return lists, breadth_first(lists, members[0])
 
 
 def tree_key(members: Sequence[int]) -> int:
@@ -66,8 +78,7 @@ def towards(membership: Membership, goals: Collection[int]) -> int | None:
     ... parse("line")), {7})
     (1, None)
     """
-    lists = membership.shape.union(membership.members).spanning_tree().neighbour_lists
-    before = breadth_first(lists, membership.rank)
+    before = breadth_first(_tree(membership.shape, membership.members)[0], membership.rank)
     hop = next((rank for rank in before if rank in goals and rank != membership.rank), None)
     while hop is not None and before[hop] != membership.rank:
         hop = before[hop]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from taut.strategies.allreduce.round_speeds import RoundSpeeds
+    from taut.strategies.rate_scaling import RateScaling
     from taut.worker.model.vector_views import FlatParamsCodec
 
 
@@ -28,6 +29,8 @@ class Exchange(ABC):
     took_over: Callable[[Snapshot], None] = staticmethod(lambda state: None)  # called when it was
     stepping_itself = False  # the optimizer's step that is being made is not the script's
     exchanges_gradients = False  # in `before_step`, and clips them where `worker.step` is asked to
+    shares_speeds = False  # in rounds, for parts of a global batch
+    scaling: RateScaling | None = None  # of learning rates, by the number of workers
     method_state: Any = None  # the method's, where there is one and it has started
 
     @property
@@ -50,7 +53,7 @@ class Exchange(ABC):
 
     def share_speed(self, global_batch: int, speed: float) -> RoundSpeeds | None:
         """Note the speed of this worker (0: unknown) and the samples that all together want in a step (0: no matter),
-        for the next round. Return the speeds of a round since the last call, where the strategy shares them."""
+        for the next round. Return the speeds of a round since the last call, where the strategy ``shares_speeds``."""
         return None
 
     def prepare(self, samples: int, rate: float, clip_norm: float | None) -> tuple[float, bool]:

@@ -89,12 +89,9 @@ class GradientExchange(RoundExchange):
         return self.local.wishes[0].numbers[0]
 
     def share_speed(self, global_batch: int, speed: float) -> RoundSpeeds | None:
-        state = self.method_state
-        if self.method.backup:  # rounds without the gradients of late workers are meant to be short
-            return RoundSpeeds(0.0, 0, self.comm.workers)
-        state.global_batch, state.speed = global_batch * self.method.every, speed
-        speeds, state.speeds = state.speeds, None
-        return speeds
+        if self.shares_speeds:
+            self.method_state.global_batch = global_batch * self.method.every
+        return super().share_speed(global_batch, speed)
 
     def accompany(self, also: Mapping[str, Any]) -> None:
         self._newcomers.also = also
@@ -196,9 +193,12 @@ class GradientExchange(RoundExchange):
         """Make the mean what the optimizers see, after a turn: its norm, and the numbers that were agreed upon."""
         self.local.scale = 1.0
         self._clip()
+        by = self.method_state.short
+        if self.scaling is not None:
+            by *= self.scaling.factor(self.method_state.workers)  # of the round: the same at all workers
         for wish, settings in zip(self.local.wishes, self._settings, strict=True):
             if wish.share:
-                settings.impose(settings.scaled(wish.numbers, self.method_state.short))
+                settings.impose(settings.scaled(wish.numbers, by))
 
     def _step_others(self, members: Collection[int]) -> None:
         """Make the steps that are due after a turn, but for those of ``members``: the script makes them."""

@@ -23,6 +23,8 @@ from taut.worker.time_split import Stopwatch
 if TYPE_CHECKING:
     import torch
 
+    from taut.strategies.allreduce.round_speeds import RoundSpeeds
+
 Seen = TypeVar("Seen")
 
 
@@ -76,6 +78,18 @@ class RoundExchange(Exchange):
                 given, "one optimizer", "put its parameters into groups of one optimizer, or take another strategy"
             )
         self._optimizer = optimizer
+
+    @property
+    def shares_speeds(self) -> bool:  # type: ignore[override]
+        return self.method_state is not None and self.method.shares_speeds
+
+    def share_speed(self, global_batch: int, speed: float) -> RoundSpeeds | None:
+        if not self.shares_speeds:
+            return None
+        self.method_state.speed = speed
+        speeds: RoundSpeeds | None = self.method_state.speeds
+        self.method_state.speeds = None
+        return speeds
 
     # -------------------------------------------------------------------------------------------------- turns
 

@@ -91,10 +91,13 @@ class TorchDistributedExchange(GradientExchange):
         return torch.zeros(size, device=device if backend == "nccl" else "cpu")
 
     def _deliver(self, item: Heard) -> None:
-        if item.note.kind == RENDEZVOUS:
-            self._store_at = item.payload.decode(), item.note.round
-        else:
+        if item.note.kind != RENDEZVOUS:
             super()._deliver(item)
+            return
+        try:
+            self._store_at = item.payload.decode("ascii"), item.note.round
+        except UnicodeDecodeError:
+            self.comm.rejections.add(item.sender, "a rendezvous whose address is no text")
 
     def catch_up(self) -> None:
         roster = self.comm.status.roster
