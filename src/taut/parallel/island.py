@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from taut.config import island_environment
 from taut.errors import Misuse
 
 
@@ -49,9 +50,13 @@ class Island:
 
 
 def island() -> Island:
-    """Return this process's island: the default group of torch.distributed, or this process alone where there is none."""
+    """Return this process's island: that of ``taut run --island``, the default group of torch.distributed, or this process
+    alone. Call it before the model is cut: the processes meet here."""
     if not (dist.is_available() and dist.is_initialized()):
-        return Island(0, 1)
+        given = island_environment()
+        if given is None:
+            return Island(0, 1)
+        dist.init_process_group("gloo", init_method=f"file://{given.store}", rank=given.part, world_size=given.size)
     kind = "cuda" if dist.get_backend() == "nccl" else "cpu"
     return Island(dist.get_rank(), dist.get_world_size(), kind)
 

@@ -42,6 +42,17 @@ def gather(model: nn.Module, *, group: Island | None = None) -> dict[str, torch.
     return dict(sorted(found.items()))
 
 
+def held_by(model: nn.Module, group: Island) -> dict[str, list[int]]:
+    """Return which processes hold each tensor of the model whole."""
+    mine = model.state_dict()
+    listed = [Held(name, [], "") for name, value in mine.items() if not isinstance(value, DTensor)]
+    found: dict[str, list[int]] = {}
+    for owner, held in enumerate(_exchange(listed, group)):
+        for one in held:
+            found.setdefault(one.name, []).append(owner)
+    return found
+
+
 def scatter(model: nn.Module, whole: Mapping[str, torch.Tensor]) -> None:
     """Load a whole ``state_dict`` into a model that is cut: each process takes its part."""
     mine: dict[str, Any] = model.state_dict()
