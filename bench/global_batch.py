@@ -2,9 +2,10 @@
 
 Three real workers on this machine, MNIST, an outer loop over passes. A sample takes 1 ms, and 4 ms at the slow worker:
 steps are padded by sleeping, so that the machine's cores are not what is measured. Beside it the same with a fixed batch
-for every worker, and a fixed batch with three equal workers. What is reached of the sum of the
-workers' speeds is compared with what equal workers reach of theirs. Samples per
-second are of the whole loop: the first steps, in which speeds are not known yet, and the short last rounds are in it.
+for every worker, and a fixed batch with three equal workers. What is reached of the sum of the workers' speeds is
+compared with what equal workers reach of theirs. Samples per second are of the whole loop: the first steps, in which
+speeds are not known yet, and the short last rounds are in it. Accuracy may be below that of equal workers by what their
+seeds differ.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ def rows_of(found: dict[str, list[Made]]) -> list[Row]:
         rows += [row(f"{case}: speed", speed[case], "samples/s"), row(f"{case}: accuracy", accuracy[case], "%")]
     reached = speed[SHARES] * SAMPLE_S / (WORKERS - 1 + 1 / STRAGGLER)
     equal = speed[EQUAL] * SAMPLE_S / WORKERS
+    seeds = [float(one.outcome["validation"]["chosen"]) for one in found[EQUAL]]
+    spread = max(seeds) - min(seeds) if len(seeds) > 1 else 0.5
     slowest = [statistics.median(record["sizes"]) for record in found[SHARES][0].records]
     return [
         *rows,
@@ -58,7 +61,7 @@ def rows_of(found: dict[str, list[Made]]) -> list[Row]:
         row("global_batch: speed, of the sum of their speeds", reached, "x"),
         row("global_batch against equal workers", reached / equal, "x", at_least=0.85),
         row("speed, of that of a fixed batch", speed[SHARES] / speed[FIXED], "x", at_least=2.0),
-        row("accuracy below equal workers", accuracy[EQUAL] - accuracy[SHARES], "points", at_most=0.5),
+        row("accuracy below equal workers", accuracy[EQUAL] - accuracy[SHARES], "points", at_most=round(spread, 2)),
         row("replicas apart", max(float(one.outcome["consensus_distance"]) for one in found[SHARES]), "", at_most=0.0),
     ]
 

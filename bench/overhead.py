@@ -38,8 +38,8 @@ def plain_loop(batch: int) -> Generator[None, None, None]:
     x, y = data()
     model, optimizer = network()
     while True:
-        for places in torch.randperm(SAMPLES).split(batch):
-            loss = F.cross_entropy(model(x[places]), y[places])
+        for indices in torch.randperm(SAMPLES).split(batch):
+            loss = F.cross_entropy(model(x[indices]), y[indices])
             loss.item()
             loss.backward()
             optimizer.step()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import pytest
+from sources import PATHS, SRC, named, nodes_in, nodes_of
 
-SOURCE = Path(__file__).resolve().parents[1] / "src"
 HEIGHT = {
     "__main__": 4,
     "ray": 4,
@@ -38,6 +37,7 @@ SIDEWAYS = {
     ("config", "strategies"),
     ("config", "topologies"),
     ("strategies", "collectives"),
+    ("parallel", "config"),
     ("specs", "errors"),
     ("plugins", "errors"),
     ("plugins", "specs"),
@@ -48,13 +48,14 @@ SIDEWAYS = {
 # The middle takes records and gives records: no socket, clock, file, environment, log or thread of its own.
 PURE = ("strategies", "topologies", "codecs", "collectives")
 IMPURE = {"asyncio", "logging", "os", "pathlib", "socket", "sqlite3", "subprocess", "threading", "time", "zmq"}
-ITS_CACHE = "compilation.py"  # compiled kernels are kept on disk: it finds numba a folder, and is the one exception
+# Compiled kernels are kept on disk: this module finds numba a folder, and is the one exception.
+ITS_CACHE = "codecs/kernels/cpu/compilation.py"
 READ_THE_ENVIRONMENT = ("config", "engines")
 
 
-def imports(source: str) -> Iterator[str]:
-    """The full name of every module that ``source`` imports, inside functions too."""
-    for node in ast.walk(ast.parse(source)):
+def imports(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    """The full name of every module that is imported, inside functions too."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -66,10 +67,10 @@ def imports(source: str) -> Iterator[str]:
                 yield node.module
 
 
-def outward(part: str, source: str) -> list[str]:
+def outward(part: str, nodes: Sequence[ast.AST]) -> list[str]:
     """What a module of ``part`` imports although it may not."""
     wrong = []
-    for name in imports(source):
+    for name in imports(nodes):
         root, _, rest = name.partition(".")
         if root != "taut":
             continue
@@ -85,29 +86,16 @@ def outward(part: str, source: str) -> list[str]:
     return wrong
 
 
-def modules() -> list[tuple[str, Path]]:
-    found = []
-    for path in sorted((SOURCE / "taut").rglob("*.py")):
-        part = path.relative_to(SOURCE / "taut").with_suffix("").parts[0]
-        if part != "__init__":
-            found.append((part, path))
-    return found
-
-
-MODULES = modules()
-
-
-def named(path: Path) -> str:
-    return str(path.relative_to(SOURCE)) if isinstance(path, Path) else ""
+MODULES = [(path.relative_to(SRC).with_suffix("").parts[0], path) for path in PATHS if path != SRC / "__init__.py"]
 
 
 def test_every_part_has_a_place() -> None:
     assert {part for part, _ in MODULES} == set(HEIGHT)
 
 
-@pytest.mark.parametrize(("part", "path"), MODULES, ids=named)
-def test_imports_point_inward(part: str, path: Path) -> None:
-    assert outward(part, path.read_text(encoding="utf-8")) == []
+def test_imports_point_inward() -> None:
+    found = {named(path): outward(part, nodes_of(path)) for part, path in MODULES}
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
 
 
 @pytest.mark.parametrize(
@@ -121,23 +109,40 @@ def test_imports_point_inward(part: str, path: Path) -> None:
     ],
 )
 def test_the_check_sees_what_points_outward(part: str, source: str) -> None:
-    assert outward(part, source)
+    assert outward(part, nodes_in(source))
 
 
-@pytest.mark.parametrize(("part", "path"), [each for each in MODULES if each[0] in PURE], ids=named)
-def test_the_middle_does_no_io(part: str, path: Path) -> None:
-    impure = IMPURE - ({"os"} if path.name == ITS_CACHE else set())
-    assert {name.partition(".")[0] for name in imports(path.read_text(encoding="utf-8"))} & impure == set()
+def test_the_middle_does_no_io() -> None:
+    found = {
+        named(path): {name.partition(".")[0] for name in imports(nodes_of(path))} & IMPURE
+        for part, path in MODULES
+        if part in PURE
+    }
+    assert {name: wrong for name, wrong in found.items() if wrong} == {ITS_CACHE: {"os"}}
 
 
 def test_only_config_and_engines_read_the_environment() -> None:
     readers = {
         part
         for part, path in MODULES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes_of(path)
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv")
     }
     assert readers == set(READ_THE_ENVIRONMENT)
+
+
+POSIX_ONLY = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
+
+
+def test_what_only_posix_has_is_imported_where_it_is_used() -> None:
+    """Elsewhere importing taut must work; a pseudo-terminal, which taut.testing offers, is of POSIX alone."""
+    at_once = {
+        named(path)
+        for _, path in MODULES
+        for node in nodes_of(path)
+        if isinstance(node, ast.Import | ast.ImportFrom) and not node.col_offset and {*imports([node])} & POSIX_ONLY
+    }
+    assert at_once == {"testing/terminal.py"}
 
 
 LIGHT = ("taut", "taut.cli.entry", "taut.cli.main", "taut.supervisor.service", "taut.engines.local")
@@ -147,6 +152,6 @@ LIGHT = ("taut", "taut.cli.entry", "taut.cli.main", "taut.supervisor.service", "
 def test_start_is_light(module: str) -> None:
     """Torch takes seconds to import, numba most of one: neither may come before it is needed."""
     code = f"import sys, {module}; print(*sorted({{'torch', 'numba', 'matplotlib', 'sklearn'}} & set(sys.modules)))"
-    environment = {"PYTHONPATH": str(SOURCE), "PATH": ""}
+    environment = {"PYTHONPATH": str(SRC.parent), "PATH": ""}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

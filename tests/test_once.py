@@ -40,7 +40,8 @@ def test_patience_is_the_settings_default_everywhere() -> None:
     ("what", "pattern", "files"),
     [
         ("a size in bytes for people", r'"B", "kB", "MB"', ["quantities.py"]),
-        ("the choice of a model at the end", r'"average", "best", "any", "ensemble"', ["strategies/compatibility.py"]),
+        ("the choice of a model at the end", r'"average", "best", "any", "ensemble"', ["core/finishes.py"]),
+        ("its names in a text", r"average, best", []),
         ("what every worker agrees on", r'"finish", "workers", "seed"', []),
         (
             "values as JSON has them",

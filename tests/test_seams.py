@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
+from sources import PATHS, named, nodes_in, nodes_of
 
 from taut.transport.memory import MemoryNetwork, MemorySupervisor, MemoryTransport
 from taut.transport.transport import ServerSocket, Transport
-
-SRC = Path(__file__).parents[1] / "src" / "taut"
 
 # Objects that are not taut's own (a user's model or function, the operating system, an exception), or classes that are
 # asked before a plugin's class is accepted.
@@ -31,7 +33,7 @@ JUSTIFIED = {
 def defaulted(path: Path) -> set[str]:
     """Return the names that ``path`` asks for by ``getattr(x, "name", default)``."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
             name = node.args[1] if len(node.args) == 3 else None
             if name is not None:
@@ -40,12 +42,38 @@ def defaulted(path: Path) -> set[str]:
 
 
 def test_no_seam_is_asked_by_getattr() -> None:
-    asked = {str(path.relative_to(SRC)): defaulted(path) for path in sorted(SRC.rglob("*.py"))}
+    asked = {named(path): defaulted(path) for path in PATHS}
     allowed = {name: JUSTIFIED.get(name, set()) for name in asked}
     beyond = {name: names - allowed[name] for name, names in asked.items() if names - allowed[name]}
     assert not beyond, "declare it in the protocol of the object that is asked"
     unused = [name for name, names in JUSTIFIED.items() if names - asked.get(name, set())]
     assert not unused, "no longer needed"
+
+
+def unguarded(nodes: Sequence[ast.AST]) -> list[int]:
+    """Return the lines that catch msgspec's errors without those of text that is no UTF-8, which msgspec raises, too."""
+    found = []
+    for node in nodes:
+        if isinstance(node, ast.ExceptHandler) and node.type is not None:
+            caught = ast.unparse(node.type)
+        elif isinstance(node, ast.Call) and "suppress" in (getattr(node.func, "attr", ""), getattr(node.func, "id", "")):
+            caught = ast.unparse(node)
+        else:
+            continue
+        if re.search(r"msgspec\.(DecodeError|MsgspecError)", caught) and not re.search(
+            r"\b(UnicodeDecodeError|ValueError)\b", caught
+        ):
+            found.append(node.lineno)
+    return found
+
+
+def test_text_that_is_no_utf_8_is_caught_where_other_damage_is() -> None:
+    with pytest.raises(UnicodeDecodeError):
+        msgspec.json.decode(b'"\xff"')
+    bad = "try: pass\nexcept msgspec.DecodeError: pass\nwith suppress(msgspec.MsgspecError): pass"
+    assert sorted(unguarded(nodes_in(bad))) == [2, 3]
+    found = {named(path): unguarded(nodes_of(path)) for path in PATHS}
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 @pytest.mark.parametrize("made", [MemoryTransport, MemorySupervisor])

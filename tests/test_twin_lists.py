@@ -6,16 +6,15 @@ A literal tuple, list, set or dict in src that has three or more names of one re
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
+from sources import PATHS, named, nodes_in, nodes_of
 
 from taut import collectives
 from taut.plugins import CODECS, STRATEGIES, TOPOLOGIES
 from taut.topologies.mixing import KINDS
 
-SRC = Path(__file__).parents[1] / "src" / "taut"
 REGISTRIES: dict[str, frozenset[str]] = {
     "strategies": frozenset(STRATEGIES.own),
     "codecs": frozenset(CODECS.own),
@@ -30,10 +29,10 @@ EXAMPLES: Mapping[str, str] = {
 }
 
 
-def lists(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
+def lists(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, list[str]]]:
     """Yield the line and the texts of every literal collection; of a dict, its keys."""
-    exported = [node.value for node in ast.walk(tree) if isinstance(node, ast.Assign) and _is_all(node)]
-    for node in ast.walk(tree):
+    exported = [node.value for node in nodes if isinstance(node, ast.Assign) and _is_all(node)]
+    for node in nodes:
         if node in exported:
             continue
         if isinstance(node, ast.Tuple | ast.List | ast.Set):
@@ -52,22 +51,21 @@ def _is_all(node: ast.Assign) -> bool:
     return any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets)
 
 
-def twins(source: str) -> list[tuple[int, str, list[str]]]:
+def twins(nodes: Sequence[ast.AST]) -> list[tuple[int, str, list[str]]]:
     """Return the literal collections that hold names of a registry: line, registry, names."""
     found = []
-    for line, texts in lists(ast.parse(source)):
+    for line, texts in lists(nodes):
         names = {text.partition(":")[0].strip() for text in texts}
         found += [(line, kind, sorted(names & known)) for kind, known in REGISTRIES.items() if len(names & known) >= MANY]
     return found
 
 
-@pytest.mark.parametrize("path", sorted(SRC.rglob("*.py")), ids=lambda path: str(path.relative_to(SRC)))
-def test_no_list_of_names_is_written_again(path: Path) -> None:
-    found = twins(path.read_text(encoding="utf-8"))
-    if str(path.relative_to(SRC)) in EXAMPLES:
-        assert found, "it has no such list any more: take it out of EXAMPLES"
-    else:
-        assert not found, "ask the class (StrategyInfo, CodecInfo, Shape) or the registry instead"
+def test_no_list_of_names_is_written_again() -> None:
+    found = {named(path): twins(nodes_of(path)) for path in PATHS}
+    again = {name: lines for name, lines in found.items() if lines and name not in EXAMPLES}
+    assert again == {}, "ask the class (StrategyInfo, CodecInfo, Shape) or the registry instead"
+    unused = [name for name in EXAMPLES if not found[name]]
+    assert unused == [], "it has no such list any more: take it out of EXAMPLES"
 
 
 @pytest.mark.parametrize(
@@ -80,18 +78,16 @@ def test_no_list_of_names_is_written_again(path: Path) -> None:
     ],
 )
 def test_the_check_sees_a_list(source: str, kind: str) -> None:
-    assert kind in {one[1] for one in twins(source)}
+    assert kind in {one[1] for one in twins(nodes_in(source))}
 
 
 def test_two_names_are_no_list() -> None:
-    assert twins('CODECS = ("tether", "threshold", "mine")') == []
+    assert twins(nodes_in('CODECS = ("tether", "threshold", "mine")')) == []
 
 
 def test_mixing_kinds_are_known_once() -> None:
-    texts = [
-        path for path in SRC.rglob("*.py") for _, names in lists(ast.parse(path.read_text())) if set(KINDS) <= {*names}
-    ]
-    assert [str(path.relative_to(SRC)) for path in texts] == ["topologies/mixing.py"]
+    found = [named(path) for path in PATHS for _, names in lists(nodes_of(path)) if set(KINDS) <= {*names}]
+    assert found == ["topologies/mixing.py"]
 
 
 def test_every_codec_can_be_imported_from_the_package() -> None:

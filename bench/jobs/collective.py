@@ -26,7 +26,7 @@ from torch import distributed
 from taut.core.events import Heard
 from taut.core.messages import Member
 from taut.strategies.allreduce.group import Group
-from taut.strategies.api import MemberPlace, Tell
+from taut.strategies.api import Membership, Tell
 from taut.strategies.delivery.channels import Channels
 from taut.topologies.registry import parse
 from taut.transport.keys import WorkerKeys
@@ -38,7 +38,7 @@ RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 class Ours:
-    """All schedules over one node; ``lane`` tells them apart."""
+    """All schedules over one node; ``part`` tells them apart."""
 
     def __init__(self, store: Any, elements: int, schedules: list[str]) -> None:
         keys = WorkerKeys.generate()
@@ -51,8 +51,8 @@ class Ours:
         self.comm = CommThread(transport, lambda _: Channels(window_nbytes=max(8 << 20, elements // 2)))
         self.comm.join_alone(RANK, [member for member in members if member.rank != RANK])
         self.comm.phase_protocol.on_deliver = self._deliver
-        place = MemberPlace(RANK, tuple(range(SIZE)), parse("complete"), 1)
-        self.groups = [Group(place, elements, schedule, lane) for lane, schedule in enumerate(schedules)]
+        membership = Membership(RANK, tuple(range(SIZE)), parse("complete"), 1)
+        self.groups = [Group(membership, elements, schedule, part) for part, schedule in enumerate(schedules)]
         self.lock, self.over = threading.Lock(), threading.Event()
         self.comm.start()
 
@@ -68,10 +68,10 @@ class Ours:
         if group.done:
             self.over.set()
 
-    def reduce(self, lane: int, values: np.ndarray[Any, Any]) -> None:
+    def reduce(self, part: int, values: np.ndarray[Any, Any]) -> None:
         self.over.clear()
         with self.lock:
-            self._post(self.groups[lane], self.groups[lane].begin(values, 1.0, keeps=True))
+            self._post(self.groups[part], self.groups[part].begin(values, 1.0, keeps=True))
         self.over.wait()
 
 
@@ -96,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--elements", type=int, required=True)
     parser.add_argument("--repetitions", type=int, required=True)
-    parser.add_argument("--warm-ups", type=int, required=True, help="connections, stands, both of a group's buffers")
+    parser.add_argument("--warm-ups", type=int, required=True, help="connections, last rounds, both of a group's buffers")
     parser.add_argument("--schedules", required=True)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -116,7 +116,7 @@ def main() -> None:
 
     for repetition in range(-args.warm_ups, args.repetitions):
         made = [("gloo", measured(lambda: distributed.all_reduce(tensor))), (WEIGHTED, measured(weighted))]
-        made += [(name, measured(lambda lane=lane: ours.reduce(lane, values))) for lane, name in enumerate(schedules)]
+        made += [(name, measured(lambda part=part: ours.reduce(part, values))) for part, name in enumerate(schedules)]
         for name, figure in made if repetition >= 0 else []:
             figures[name].append(figure)
     sent: dict[str, Any] = {"rank": RANK, "figures": figures}

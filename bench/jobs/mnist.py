@@ -43,8 +43,8 @@ def shuffled(x: torch.Tensor, y: torch.Tensor, batch: int, epochs: int, seed: in
     for _ in range(epochs):
         order = torch.randperm(len(x), generator=generator)
         for start in range(0, len(x), batch):
-            places = order[start : start + batch]
-            yield x[places], y[places]
+            indices = order[start : start + batch]
+            yield x[indices], y[indices]
 
 
 class Meter:

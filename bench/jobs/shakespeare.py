@@ -34,8 +34,8 @@ class Text:
         return torch.randint(len(self.train) - CONTEXT - 1, (count,), generator=generator)
 
     def windows(self, ids: torch.Tensor, starts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        places = starts[:, None] + torch.arange(CONTEXT)
-        return ids[places], ids[places + 1]
+        indices = starts[:, None] + torch.arange(CONTEXT)
+        return ids[indices], ids[indices + 1]
 
 
 class Transformer(nn.Module):

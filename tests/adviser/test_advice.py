@@ -139,9 +139,10 @@ def test_predictions_are_kept_and_made_anew_for_other_machines(tmp_path: Path) -
     assert len(calls) == 4 and again == first
     predict(probe(4, bytes_per_s=1e6), listed, 4, simulate=simulate, cache=Cache(path))
     assert len(calls) == 8
-    path.write_bytes(b"{ broken")
-    predict(probe(4), listed, 4, simulate=simulate, cache=Cache(path))
-    assert len(calls) == 12
+    for number, broken in enumerate((b"{ broken", b'{"\xff": 1}')):
+        path.write_bytes(broken)
+        predict(probe(4), listed, 4, simulate=simulate, cache=Cache(path))
+        assert len(calls) == 12 + 4 * number
 
 
 def test_what_cannot_be_simulated_is_left_out_and_named() -> None:

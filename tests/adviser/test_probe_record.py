@@ -64,6 +64,7 @@ def broken(change: dict[str, Any]) -> bytes:
     [
         b"",
         b"not json",
+        b'{"version": 1, "taut": "\xff"}',
         b"[]",
         b"{}",
         broken({})[:-20],

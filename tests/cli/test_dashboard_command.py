@@ -119,11 +119,11 @@ def test_a_link_goes_to_a_terminal_alone(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_run_that_is_served_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = a_run(tmp_path)
-    place = {"url": "http://127.0.0.1:5/", "host": socket.gethostname(), "pid": os.getpid()}
-    (folder / "dashboard.json").write_text(json.dumps(place))
+    address = {"url": "http://127.0.0.1:5/", "host": socket.gethostname(), "pid": os.getpid()}
+    (folder / "dashboard.json").write_text(json.dumps(address))
     assert "dashboard: http://127.0.0.1:5/" in taut("dashboard", "owl")
     with pytest.raises(Misuse, match="did you mean 'owl'"):
         taut("dashboard", "olw")
-    for left in ('{"url": 1}', "[]", "{", json.dumps({**place, "pid": 2**22 + 1})):
+    for left in ('{"url": 1}', "[]", "{", json.dumps({**address, "pid": 2**22 + 1})):
         (folder / "dashboard.json").write_text(left)
         assert command._served_already(folder) is None, "it is gone"

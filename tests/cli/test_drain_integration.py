@@ -167,6 +167,6 @@ def _cannot_join(address: str, token: str) -> None:
 
 
 def test_a_supervisor_that_does_not_answer_can_be_brought_back() -> None:
-    former = PreviousRun("otter", {}, "", 0.0, 0, "tcp://127.0.0.1:1", "127.0.0.1", None, 0.0, b"", RunKeys.generate())
+    previous = PreviousRun("otter", {}, "", 0.0, 0, "tcp://127.0.0.1:1", "127.0.0.1", None, 0.0, b"", RunKeys.generate())
     with pytest.raises(SupervisorLost, match="taut supervisor --recover otter"):
-        order(former, DrainRun("enough"), patience_s=0.2)
+        order(previous, DrainRun("enough"), patience_s=0.2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,32 @@ def test_the_step_is_measured_and_told(capsys: pytest.CaptureFixture[str]) -> No
     assert taut("--steps", "3", JOB) == 0
     printed = capsys.readouterr()
     assert "--step" in printed.err and "virtual seconds" in printed.out
+
+
+@pytest.mark.parametrize("module", [True, False])
+def test_a_module_and_a_script_find_their_neighbours(
+    module: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As ``python -m package.train`` and ``python package/train.py`` do."""
+    package = tmp_path / "simulated_package"
+    package.mkdir()
+    (package / "neighbour_of_a_script.py").write_text("STEPS = 30\n")
+    source = "simulated_package.neighbour_of_a_script" if module else "neighbour_of_a_script"
+    script = f"import sys\nfrom {source} import STEPS\nassert sys.argv[1:] == ['--rate', '3']\n" + OWN_LOOP
+    (package / "train.py").write_text(script.replace("range(30)", "range(STEPS)"))
+    monkeypatch.chdir(tmp_path)
+    paths = list(sys.path)
+    words = ["-m", "simulated_package.train"] if module else [str(package / "train.py")]
+    try:
+        for step in ([], ["--step", "10ms"]):
+            assert taut("--workers", "2", *step, *words, "--rate", "3") == 0, capsys.readouterr().err
+        assert sys.path == paths
+        if module:
+            assert taut("-m", "simulated_package.trian") == 2
+            assert "a module that can be found" in capsys.readouterr().err
+    finally:
+        for name in ("simulated_package", source):
+            sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize("timing", [[], ["--timing-only"]])

@@ -47,7 +47,7 @@ def check_left_in_order(terminal: Terminal) -> None:
 def check_table(terminal: Terminal, *last_cells: str) -> None:
     """Assert that the table of workers is whole: below each heading end the cells of its column."""
     lines = terminal.lines
-    heading = next(place for place, line in enumerate(lines) if line.startswith("worker state "))
+    heading = next(number for number, line in enumerate(lines) if line.startswith("worker state "))
     ends = [found.end() for found in re.finditer(r"\S+", lines[heading])][2:]
     rows = [line for line in lines[heading + 1 :] if re.match(r" +(\d+|all) ", line)]
     assert len(rows) >= 2 and lines[heading + 1 : heading + 1 + len(rows)] == rows
@@ -72,8 +72,8 @@ def test_a_run_ends_with_its_table_its_verdict_and_its_model(trained: tuple[Path
     check_left_in_order(terminal)
     check_table(terminal, "wait", "data", "score")
     end = terminal.text.partition(": finished, ")[2]
-    places = [end.index(f"\n{word}") for word in ("exchange: sent", "replicas: identical", "finish: ", "model: ")]
-    assert places == sorted(places)
+    starts = [end.index(f"\n{word}") for word in ("exchange: sent", "replicas: identical", "finish: ", "model: ")]
+    assert starts == sorted(starts)
     assert re.findall(r"^worker \d made", terminal.text, re.M) == ["worker 0 made"], "only worker 0's output is shown"
     assert re.search(r"output of the other workers: taut-runs/\S+/worker-[01].log", terminal.text)
 

@@ -107,10 +107,10 @@ def test_equal_ones_are_the_first_on_any_number_of_threads(size, distinct, share
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parallel, "LEAST", 512)
         parallel.set_threads(threads)
-        places, values = largest(v, k)
+        indices, values = largest(v, k)
     expected = np.sort(np.argsort(-np.abs(v), kind="stable")[:k])
-    assert places.tolist() == expected[v[expected] != 0].tolist()
-    assert (v[places] == values).all()
+    assert indices.tolist() == expected[v[expected] != 0].tolist()
+    assert (v[indices] == values).all()
 
 
 def test_a_part_is_not_cut_again():

@@ -39,8 +39,8 @@ class Cluster:
         taken = 0
         while waiting or self.flying:
             if waiting and (not self.flying or rng.random() < 0.3):
-                place = waiting.pop()
-                self.send(place, self.machines[place].begin())
+                position = waiting.pop()
+                self.send(position, self.machines[position].begin())
                 continue
             which = rng.randrange(len(self.flying))
             self.flying[which], self.flying[-1] = self.flying[-1], self.flying[which]
@@ -56,7 +56,7 @@ class Cluster:
 
 
 def programs(schedule: Schedule, p: int, length: int) -> list[Program]:
-    return [schedule.program(p, place, length) for place in range(p)]
+    return [schedule.program(p, position, length) for position in range(p)]
 
 
 def results(cluster: Cluster) -> list[np.ndarray]:
@@ -73,16 +73,16 @@ def longest_path(of: list[Program]) -> int:
     """How many messages follow one another at most, each waiting for the one before: what the latency multiplies."""
     plans = [plan(program, 1 << 40) for program in of]
     order = sorted(
-        (step.round, not step.sends, place, number)
-        for place, each in enumerate(plans)
+        (step.round, not step.sends, position, number)
+        for position, each in enumerate(plans)
         for number, step in enumerate(each.steps)
     )
-    depth = {(place, number): 0 for _, _, place, number in order}
-    for _, _, place, number in order:
-        step = plans[place].steps[number]
+    depth = {(position, number): 0 for _, _, position, number in order}
+    for _, _, position, number in order:
+        step = plans[position].steps[number]
         if step.sends:
-            there = plans[step.peer].receives[place, step.round, step.segment]
-            depth[step.peer, there] = max(depth[step.peer, there], depth[place, number] + 1)
-        for later in plans[place].then[number]:
-            depth[place, later] = max(depth[place, later], depth[place, number])
+            there = plans[step.peer].receives[position, step.round, step.segment]
+            depth[step.peer, there] = max(depth[step.peer, there], depth[position, number] + 1)
+        for later in plans[position].then[number]:
+            depth[position, later] = max(depth[position, later], depth[position, number])
     return max(depth.values(), default=0)

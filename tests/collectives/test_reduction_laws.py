@@ -36,8 +36,8 @@ def test_the_sum_everywhere(schedule, p, length, segment_elements, seed):
     cluster.run(seed, repeat=0.2)
     assert all(machine.done for machine in cluster.machines)
     assert all((result == parts.sum(axis=0)).all() for result in results(cluster))
-    for place, (program, sent) in enumerate(zip(programs(schedule, p, length), cluster.sent, strict=True)):
-        assert sum(len(piece.data) for piece in sent) == schedule.bytes_sent(p, place, 4 * length)
+    for position, (program, sent) in enumerate(zip(programs(schedule, p, length), cluster.sent, strict=True)):
+        assert sum(len(piece.data) for piece in sent) == schedule.bytes_sent(p, position, 4 * length)
         assert max((len(piece.data) for piece in sent), default=0) <= 4 * segment_elements
         messages = [send for sends, _ in program.rounds for send in sends]
         assert len(sent) == sum(len(list(segments(send.lo, send.hi, segment_elements))) for send in messages)
@@ -84,8 +84,8 @@ def test_everything_may_come_before_the_beginning(schedule):
     parts = whole_numbers(1, 4, 100)
     cluster = cluster_of(schedule, parts, 16)
     before = cluster.machines[3].buffer.tobytes()
-    for place in range(3):
-        cluster.send(place, cluster.machines[place].begin())
+    for position in range(3):
+        cluster.send(position, cluster.machines[position].begin())
     while cluster.flying:
         frm, piece, _ = cluster.flying.pop()
         cluster.deliver(frm, piece)
@@ -156,7 +156,7 @@ def test_what_is_added_to_while_it_travels_is_copied():
         Program((((Range(1, 0, 4),), (Range(1, 0, 4, True),)),)),
         Program((((Range(0, 0, 4),), (Range(0, 0, 4, True),)),)),
     ]
-    machines = [Reduction(program, np.full(4, place + 1, np.float32)) for place, program in enumerate(both)]
+    machines = [Reduction(program, np.full(4, position + 1, np.float32)) for position, program in enumerate(both)]
     Cluster(machines).run(0)
     assert [machine.buffer.tolist() for machine in machines] == [[3.0] * 4] * 2
 
@@ -182,9 +182,9 @@ def test_what_comes_for_a_later_round_waits_until_the_range_was_sent():
 @EVERY
 def test_no_schedule_needs_a_copy(schedule):
     for p in (2, 3, 4, 7, 12):
-        for place in range(p):
+        for position in range(p):
             buffer = np.zeros(100, np.float32)
-            pieces = Reduction(schedule.program(p, place, 100), buffer, 7).begin()
+            pieces = Reduction(schedule.program(p, position, 100), buffer, 7).begin()
             assert all(np.shares_memory(np.frombuffer(piece.data, np.float32), buffer) for piece in pieces)
             assert all(piece.data.readonly for piece in pieces)
 

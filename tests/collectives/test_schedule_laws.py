@@ -21,12 +21,12 @@ schedules = st.sampled_from([*REGISTRY.values(), Torus(rows=1)])
 @given(schedules, groups, lengths)
 def test_every_send_is_received_and_nothing_else_is(schedule, p, length):
     sent, received = [], []
-    for place, program in enumerate(programs(schedule, p, length)):
+    for position, program in enumerate(programs(schedule, p, length)):
         assert program.length == length
         for number, (sends, receives) in enumerate(program.rounds):
             assert all(0 <= each.lo < each.hi <= program.length for each in (*sends, *receives))
-            sent += [(number, place, each.peer, each.lo, each.hi) for each in sends]
-            received += [(number, each.peer, place, each.lo, each.hi) for each in receives]
+            sent += [(number, position, each.peer, each.lo, each.hi) for each in sends]
+            received += [(number, each.peer, position, each.lo, each.hi) for each in receives]
     assert sorted(sent) == sorted(received)
     assert all(frm != to for _, frm, to, _, _ in sent)
 
@@ -34,16 +34,16 @@ def test_every_send_is_received_and_nothing_else_is(schedule, p, length):
 @settings(max_examples=150, deadline=None)
 @given(schedules, groups, lengths)
 def test_bytes_are_those_of_the_formula(schedule, p, length):
-    for place, program in enumerate(programs(schedule, p, length)):
+    for position, program in enumerate(programs(schedule, p, length)):
         sent = sum(4 * (send.hi - send.lo) for sends, _ in program.rounds for send in sends)
-        assert sent == schedule.bytes_sent(p, place, 4 * length)
+        assert sent == schedule.bytes_sent(p, position, 4 * length)
 
 
 @pytest.mark.parametrize("schedule", [Ring(), Torus(), HalvingDoubling()], ids=lambda each: each.name)
 @pytest.mark.parametrize("p", [1, 2, 4, 8, 16])
 def test_bytes_are_the_fewest_possible_where_chunks_are_equal(schedule, p):
-    for place in range(p):
-        assert schedule.bytes_sent(p, place, 1600) == Fraction(2 * (p - 1), p) * 1600
+    for position in range(p):
+        assert schedule.bytes_sent(p, position, 1600) == Fraction(2 * (p - 1), p) * 1600
 
 
 @pytest.mark.parametrize("schedule", REGISTRY.values(), ids=lambda each: each.name)
@@ -98,10 +98,10 @@ def test_a_torus_is_as_square_as_it_can_be():
 
 
 @pytest.mark.parametrize("schedule", REGISTRY.values(), ids=lambda each: each.name)
-@pytest.mark.parametrize(("p", "place", "length"), [(0, 0, 1), (3, 3, 1), (3, -1, 1), (3, 0, -1)])
-def test_groups_that_cannot_be_are_refused(schedule, p, place, length):
+@pytest.mark.parametrize(("p", "position", "length"), [(0, 0, 1), (3, 3, 1), (3, -1, 1), (3, 0, -1)])
+def test_groups_that_cannot_be_are_refused(schedule, p, position, length):
     with pytest.raises(Misuse):
-        schedule.program(p, place, length)
+        schedule.program(p, position, length)
 
 
 def test_schedules_have_names():

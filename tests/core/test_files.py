@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from taut.core import files
-from taut.core.files import AtomicFile, write_atomically
+from taut.core.files import AtomicFile, lock_file, write_atomically
 
 OLD, NEW = b"old" * 50_000, b"new!" * 60_000
 CALLS = ("open", "fsync", "replace", "close", "urandom")
@@ -113,4 +117,37 @@ def test_no_other_module_writes_files_so_by_hand() -> None:
     source = Path(files.__file__).parents[1]
     renaming = re.compile(r"\bos\.(replace|rename)\(|\b(part|temporary)\.(replace|rename)\(")
     found = {str(path.relative_to(source)) for path in source.rglob("*.py") if renaming.search(path.read_text())}
-    assert found == {"core/files.py", "supervisor/storage/store_reader.py"}  # that moves a damaged store aside
+    stores = {"supervisor/storage/store_reader.py", "supervisor/storage/store_writer.py"}  # SQLite writes these files
+    assert found == {"core/files.py", *stores}
+
+
+def test_a_lock_is_held_until_its_file_is_closed(tmp_path: Path) -> None:
+    one, other = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
+    lock_file(one, wait=True)
+    with pytest.raises(OSError, match="temporarily unavailable"):
+        lock_file(other, wait=False)
+    waits = threading.Thread(target=lock_file, args=(other, True))
+    waits.start()
+    os.close(one)
+    waits.join(60)
+    assert not waits.is_alive()
+    os.close(other)
+
+
+def test_a_lock_on_windows_is_waited_for_beyond_its_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [OSError(errno.EDEADLK, "ten seconds"), OSError(errno.EDEADLK, "again"), None, OSError(errno.EACCES, "no")]
+
+    def locking(file: int, mode: str, nbytes: int) -> None:
+        assert os.lseek(file, 0, os.SEEK_CUR) > 10**6 and mode == ("wait" if len(answers) > 1 else "once")
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+
+    monkeypatch.setattr(files, "sys", SimpleNamespace(platform="win32"))
+    windows = SimpleNamespace(locking=locking, LK_LOCK="wait", LK_NBLCK="once")
+    monkeypatch.setitem(sys.modules, "msvcrt", windows)  # type: ignore[arg-type]
+    with (tmp_path / "lock").open("w") as file:
+        lock_file(file.fileno(), wait=True)
+        assert len(answers) == 1
+        with pytest.raises(OSError, match="no"):
+            lock_file(file.fileno(), wait=False)

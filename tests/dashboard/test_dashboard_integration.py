@@ -85,9 +85,9 @@ def both_train(client: Client) -> bool:
 
 
 def client_of(url: str, folder: Path) -> Client:
-    place, secret = urlsplit(url), read_secret(folder)
-    assert place.hostname is not None and place.port is not None and secret is not None
-    return Client(place.hostname, place.port, secret)
+    address, secret = urlsplit(url), read_secret(folder)
+    assert address.hostname is not None and address.port is not None and secret is not None
+    return Client(address.hostname, address.port, secret)
 
 
 def test_beside_a_supervisor(

@@ -19,8 +19,9 @@ from taut.engines.launchers.rendezvous import (
     decode,
     token_file_seen,
 )
+from taut.engines.launchers.supervisor_process import NotStarted, SupervisorProcess
 from taut.engines.launchers.tcp_store import StoreRendezvous
-from taut.errors import Misuse, NetworkError, RunFailed, SupervisorLost
+from taut.errors import Misuse, NetworkError, RunFailed, SupervisorLost, TautError
 
 OFFER = Offer("tcp://10.0.0.7:4000", "quiet-otter", "/runs/quiet-otter/token")
 LAUNCH = Launch("srun", 2, 4, 0, 1, "7-0-0")
@@ -192,3 +193,25 @@ def test_an_offer_that_is_not_enough_is_waited_on() -> None:
     clock, whole = Clock(), Offer("tcp://a:1", token="secret")
     places = Nowhere(Offer("tcp://a:1"), None, whole)
     assert await_offer(places, LAUNCH, 9.0, lambda one: bool(one.token), now=clock.now, pause=clock.sleep) == whole
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "words"),
+    [
+        (b'{"refused": "no such folder", "code": 2}\n', NotStarted, "no such folder"),
+        (b'{"refused": "\xff"}\n', MalformedOffer, "refused"),
+        (b"nonsense\n", MalformedOffer, "malformed"),
+        (b"", RunFailed, "ended"),
+    ],
+)
+def test_what_the_supervisors_process_answers_is_an_offer_or_an_error(
+    said: bytes, error: type[TautError], words: str
+) -> None:
+    reads, writes = os.pipe()
+    os.write(writes, said)
+    os.close(writes)
+    try:
+        with pytest.raises(error, match=words):
+            SupervisorProcess._answer(None, reads)  # type: ignore[arg-type]
+    finally:
+        os.close(reads)

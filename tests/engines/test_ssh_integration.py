@@ -45,7 +45,7 @@ sys.exit(3 if "fail" in sys.argv else 0)
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the program in place of ssh, a script and a token; temporary folders of agents are below it."""
     (tmp_path / "ssh").write_text(SSH)
     (tmp_path / "ssh").chmod(0o755)
@@ -66,16 +66,16 @@ def until(condition: Callable[[], object]) -> None:
         os.sched_yield()
 
 
-def engine(place: Path, hosts: str, *args: str, **settings: object) -> SshEngine:
-    environment = {"TAUT_SUPERVISOR": "tcp://127.0.0.1:7000", "TAUT_TOKEN_FILE": str(place / "token")}
-    known: dict[str, object] = {"start": "spawn", "ssh_command": str(place / "ssh"), "ssh_python": sys.executable}
+def engine(folder: Path, hosts: str, *args: str, **settings: object) -> SshEngine:
+    environment = {"TAUT_SUPERVISOR": "tcp://127.0.0.1:7000", "TAUT_TOKEN_FILE": str(folder / "token")}
+    known: dict[str, object] = {"start": "spawn", "ssh_command": str(folder / "ssh"), "ssh_python": sys.executable}
     workers = settings.pop("workers", 3)
     return SshEngine(
-        place / "train.py",
+        folder / "train.py",
         args,
         workers,
         environment | {"TAUT_BIND": "10.0.0.1"},
-        log_dir=place / "logs",
+        log_dir=folder / "logs",
         hosts=hosts,
         **(known | settings),
     )
@@ -97,8 +97,8 @@ def await_started(running: SshEngine) -> None:
         assert time.monotonic() < deadline, running.own_log.read_text()
 
 
-def test_workers_on_two_hosts(place: Path) -> None:
-    run = engine(place, "a,b:2", "--epochs", "3")
+def test_workers_on_two_hosts(folder: Path) -> None:
+    run = engine(folder, "a,b:2", "--epochs", "3")
     try:
         assert [text.partition(",")[0] for text in run.remarks] == ["a: worker 0", "b: workers 1 to 2"]
         run.start()
@@ -118,15 +118,15 @@ def test_workers_on_two_hosts(place: Path) -> None:
     assert "b: workers 1 to 2" in run.own_log.read_text()
 
 
-def test_a_script_that_fails_and_one_that_is_terminated(place: Path) -> None:
-    run = engine(place, "a", "fail", workers=1)
+def test_a_script_that_fails_and_one_that_is_terminated(folder: Path) -> None:
+    run = engine(folder, "a", "fail", workers=1)
     run.start()
     try:
         (exit_,) = ended(run)
     finally:
         run.close()
     assert (exit_.code, exit_.reason, exit_.clean) == (3, "exit code 3", False)
-    run = engine(place, "a", "stay", str(place / "never"), workers=1)
+    run = engine(folder, "a", "stay", str(folder / "never"), workers=1)
     run.start()
     try:
         await_started(run)
@@ -137,8 +137,8 @@ def test_a_script_that_fails_and_one_that_is_terminated(place: Path) -> None:
     assert exit_.code == -signal.SIGTERM
 
 
-def test_closing_ends_the_workers(place: Path) -> None:
-    run = engine(place, "a,b", "stay", str(place / "never"), workers=2)
+def test_closing_ends_the_workers(folder: Path) -> None:
+    run = engine(folder, "a,b", "stay", str(folder / "never"), workers=2)
     run.start()
     await_started(run)
     pids = [pid % HOST_STEP for pid in run.pids]
@@ -146,11 +146,11 @@ def test_closing_ends_the_workers(place: Path) -> None:
     run.close()
     run.close()
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
-    assert not list((place / "there").iterdir())
+    assert not list((folder / "there").iterdir())
 
 
-def test_no_command_line_shows_the_token(place: Path) -> None:
-    run = engine(place, "a", "stay", str(place / "never"), workers=1)
+def test_no_command_line_shows_the_token(folder: Path) -> None:
+    run = engine(folder, "a", "stay", str(folder / "never"), workers=1)
     run.start()
     try:
         await_started(run)
@@ -164,8 +164,8 @@ def test_no_command_line_shows_the_token(place: Path) -> None:
         run.close()
 
 
-def test_a_host_that_is_lost_takes_its_workers_along(place: Path) -> None:
-    run = engine(place, "a,b", "stay", str(place / "go on"), workers=2)
+def test_a_host_that_is_lost_takes_its_workers_along(folder: Path) -> None:
+    run = engine(folder, "a,b", "stay", str(folder / "go on"), workers=2)
     run.start()
     try:
         await_started(run)
@@ -182,7 +182,7 @@ def test_a_host_that_is_lost_takes_its_workers_along(place: Path) -> None:
         assert exit_.pid == there + 2 * HOST_STEP
         until(lambda: not Path(f"/proc/{there}").exists())
         assert run.running
-        (place / "go on").touch()
+        (folder / "go on").touch()
         (exit_,) = ended(run)
         assert exit_.index == 0 and exit_.clean
     finally:
@@ -206,29 +206,29 @@ def test_a_host_that_is_lost_takes_its_workers_along(place: Path) -> None:
     ],
 )
 def test_a_host_that_cannot_train_is_told_and_left_clean(
-    place: Path, hosts: str, settings: dict[str, object], words: str
+    folder: Path, hosts: str, settings: dict[str, object], words: str
 ) -> None:
-    (place / "hosts.toml").write_text('[hosts.a]\ndirectory = "/nowhere"\n')
+    (folder / "hosts.toml").write_text('[hosts.a]\ndirectory = "/nowhere"\n')
     with pytest.raises(Misuse) as told:
-        engine(place, hosts.replace("HOSTS", str(place / "hosts.toml")), workers=hosts.count(",") + 1, **settings)
+        engine(folder, hosts.replace("HOSTS", str(folder / "hosts.toml")), workers=hosts.count(",") + 1, **settings)
     assert words in str(told.value)
-    assert not list((place / "there").iterdir())
+    assert not list((folder / "there").iterdir())
 
 
-def test_a_directory_with_another_script(place: Path) -> None:
-    there = place / "job"
+def test_a_directory_with_another_script(folder: Path) -> None:
+    there = folder / "job"
     there.mkdir()
     (there / "beside.py").write_text("WORD = 'another'\n")
-    (place / "hosts.toml").write_text(f'[hosts.a]\ndirectory = "{there}"\n')
+    (folder / "hosts.toml").write_text(f'[hosts.a]\ndirectory = "{there}"\n')
     with pytest.raises(Misuse) as told:
-        engine(place, str(place / "hosts.toml"), workers=1)
+        engine(folder, str(folder / "hosts.toml"), workers=1)
     assert f"a: no file train.py in {there}; copy it there" in str(told.value)
     assert f"a: beside.py in {there} has SHA-256 {agent.digest(str(there / 'beside.py'))[:16]}, here it has " in str(
         told.value
     )
     for name in ("train.py", "beside.py"):
-        (there / name).write_bytes((place / name).read_bytes())
-    run = engine(place, str(place / "hosts.toml"), workers=1)
+        (there / name).write_bytes((folder / name).read_bytes())
+    run = engine(folder, str(folder / "hosts.toml"), workers=1)
     try:
         run.start()
         (exit_,) = ended(run)

@@ -39,8 +39,8 @@ class Noisy(torch.utils.data.Dataset):
     def __len__(self):
         return args.samples
 
-    def __getitem__(self, place):
-        return X[place] + 0.01 * torch.randn(20), Y[place]
+    def __getitem__(self, index):
+        return X[index] + 0.01 * torch.randn(20), Y[index]
 
 
 data = Noisy() if args.loader else (X, Y)

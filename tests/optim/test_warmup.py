@@ -125,13 +125,13 @@ def test_it_chains(first):
     assert [each for (each,) in seen] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_it_takes_its_turn_in_a_sequence(place):
+@pytest.mark.parametrize("index", [0, 1])
+def test_it_takes_its_turn_in_a_sequence(index):
     optimizer = sgd(1.0)
     parts = [Warmup(optimizer, 4, workers=2), ConstantLR(optimizer, factor=0.3, total_iters=100)]
-    seen = rates(optimizer, SequentialLR(optimizer, parts if place == 0 else parts[::-1], milestones=[4]), 9)
+    seen = rates(optimizer, SequentialLR(optimizer, parts if index == 0 else parts[::-1], milestones=[4]), 9)
     line = [0.5 + 0.5 * t / 4 for t in range(5)]
-    expected = [*line[:4], *[0.3] * 5] if place == 0 else [*[0.3] * 4, *line]
+    expected = [*line[:4], *[0.3] * 5] if index == 0 else [*[0.3] * 4, *line]
     assert [each for (each,) in seen] == pytest.approx(expected)
 
 

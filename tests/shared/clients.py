@@ -67,9 +67,9 @@ class Client:
         """The next message of this kind; others stay in the inbox."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            for place, message in enumerate(self.inbox):
+            for index, message in enumerate(self.inbox):
                 if isinstance(message, kind):
-                    return self.inbox.pop(place)  # type: ignore[return-value]
+                    return self.inbox.pop(index)  # type: ignore[return-value]
             assert time.monotonic() < deadline, f"no {kind.__name__} but {self.inbox}"
             self.receive()
 

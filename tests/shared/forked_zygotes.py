@@ -21,8 +21,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, NamedTuple, NoReturn
 
+from taut.engines.fork_server import ForkedZygote, become_zygote
 from taut.engines.local import LocalEngine
 
 VARIABLE = "FORKED_ZYGOTES"  # where the server listens, for the processes that tests start
@@ -37,38 +38,8 @@ _PREPARE = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); impo
 class ForkedEngine(LocalEngine):
     """``LocalEngine`` with a forked zygote."""
 
-    def _launch(self, own_log: BinaryIO) -> subprocess.Popen[str]:
-        return ForkedZygote(self._environment, own_log)  # type: ignore[return-value]
-
-
-class ForkedZygote:
-    """The part of ``subprocess.Popen`` that ``LocalEngine`` uses."""
-
-    def __init__(self, environment: dict[str, str], log: BinaryIO) -> None:
-        theirs_in, ours_in = os.pipe()
-        ours_out, theirs_out = os.pipe()
-        with socket.socket(socket.AF_UNIX) as server:
-            server.connect(server_address())
-            socket.send_fds(server, [b"?"], [theirs_in, theirs_out, log.fileno()])
-            _, (self._ended,), _, _ = socket.recv_fds(server, 1, 1)
-        os.close(theirs_in)
-        os.close(theirs_out)
-        self.stdin, self.stdout = os.fdopen(ours_in, "w"), os.fdopen(ours_out)
-        self.stdin.write(json.dumps({"environment": environment, "folder": os.getcwd()}) + "\n")
-
-    def poll(self) -> int | None:
-        return 0 if select.select([self._ended], [], [], 0)[0] else None
-
-    def wait(self, timeout: float | None = None) -> int:
-        if not select.select([self._ended], [], [], timeout)[0]:
-            raise subprocess.TimeoutExpired("zygote", timeout or 0.0)
-        return 0
-
-    def kill(self) -> None:
-        signal.pidfd_send_signal(self._ended, signal.SIGKILL)
-
-    def __del__(self) -> None:
-        os.close(self._ended)
+    def _launch(self, own_log: BinaryIO) -> ForkedZygote:
+        return ForkedZygote(server_address(), self._environment, own_log)
 
 
 def taut_command(program: str = "from taut.cli.main import main; main()") -> list[str]:
@@ -119,6 +90,12 @@ def close() -> None:
 # ------------------------------------------------------------------------------------------------ in the server
 
 
+class Fork(NamedTuple):
+    pid: int
+    starter: socket.socket
+    command: bool
+
+
 def serve(descriptor: int) -> None:
     """Import what zygotes need, then fork one for each request, until the process that started the server is gone."""
     import gc
@@ -137,23 +114,23 @@ def serve(descriptor: int) -> None:
     gc.freeze()
     sys.path.remove("")  # as a zygote does
     listener = socket.socket(fileno=descriptor)
-    zygotes: dict[int, int] = {}  # pidfd -> pid
-    commands: dict[int, tuple[int, socket.socket]] = {}  # pidfd -> pid and who started it
+    forks: dict[int, Fork] = {}  # by its pidfd
     while sys.stdin not in (
-        ready := _ready(listener, sys.stdin, *zygotes, *commands, *(each for _, each in commands.values()))
+        ready := _ready(
+            listener, sys.stdin, *forks, *(each.starter for each in forks.values() if each.starter.fileno() > 0)
+        )
     ):
-        for ended in ready & {*zygotes}:
-            os.waitpid(zygotes.pop(ended), 0)
-            os.close(ended)
-        for ended, (pid, starter) in list(commands.items()):
+        for ended, fork in list(forks.items()):
             if ended in ready:
-                del commands[ended]
-                _tell_end(starter, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                del forks[ended]
+                _tell_end(fork.starter, os.waitstatus_to_exitcode(os.waitpid(fork.pid, 0)[1]))
                 os.close(ended)
-            elif starter in ready:  # it was killed
-                os.kill(pid, signal.SIGKILL)
+            elif fork.starter in ready:
+                if fork.starter.recv(1) or fork.command:  # a command's starter was killed
+                    os.kill(fork.pid, signal.SIGKILL)
+                fork.starter.close()  # a zygote sees by itself that its launcher is gone
         if listener in ready:
-            _fork(listener, zygotes, commands)
+            _fork(listener, forks)
     os._exit(0)
 
 
@@ -166,26 +143,24 @@ def _tell_end(starter: socket.socket, code: int) -> None:
         starter.sendall(json.dumps(code).encode())
 
 
-def _fork(listener: socket.socket, zygotes: dict[int, int], commands: dict[int, tuple[int, socket.socket]]) -> None:
+def _fork(listener: socket.socket, forks: dict[int, Fork]) -> None:
     starter, _ = listener.accept()
     kind, files, _, _ = socket.recv_fds(starter, 1, 4)
     request = json.loads(starter.makefile("rb").readline()) if kind == b"$" else {}
     if not (pid := os.fork()):
-        for descriptor in (*zygotes, *commands):
+        for descriptor, other in forks.items():
             os.close(descriptor)
-        for each in (starter, listener, *(one for _, one in commands.values())):
-            each.close()
+            other.starter.close()
+        starter.close()
+        listener.close()
         if request:
             _become_command(files, **request)
-        _become_zygote(files)
+        become_zygote(files)
     told = os.pidfd_open(pid)
-    with contextlib.suppress(OSError):  # the starter is gone, and the zygote sees it, too
-        socket.send_fds(starter, [b"!"], [told])
     if request:
-        commands[told] = (pid, starter)
-    else:
-        zygotes[told] = pid
-        starter.close()
+        with contextlib.suppress(OSError):  # the starter is gone
+            socket.send_fds(starter, [b"!"], [told])
+    forks[told] = Fork(pid, starter, bool(request))
     for file in files:
         os.close(file)
 
@@ -251,17 +226,6 @@ def _exit_code_of(program: str) -> int:
             os.kill(os.getpid(), signal.SIGINT)
         return 1
     return 0
-
-
-def _become_zygote(files: list[int]) -> None:
-    from taut.engines.zygote import main
-
-    os.setsid()
-    _take_streams(files)
-    told = json.loads(sys.stdin.buffer.readline())
-    _take_surroundings(told["environment"], told["folder"])
-    main()
-    os._exit(0)
 
 
 def _take_streams(files: list[int]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from taut.core.events import Ended
-from taut.strategies.api import Draining, HeldUp, Method, MethodEvent, Placed
+from taut.strategies.api import Draining, HeldUp, MembersChanged, Method, MethodEvent
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
 
@@ -28,10 +28,10 @@ def wander(actor: Actor) -> int:
 class LateNews(MethodWorld):
     """Workers hear of deaths and joins at different times, as they do of a real supervisor; the latest news counts."""
 
-    news: dict[int, Placed]
+    news: dict[int, MembersChanged]
 
     def tell(self, rank: int, event: MethodEvent) -> None:
-        if isinstance(event, Placed):
+        if isinstance(event, MembersChanged):
             self.news = {**getattr(self, "news", {}), rank: event}
         else:
             super().tell(rank, event)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from taut.codecs import expand
-from taut.strategies.api import Heard, Leaving, Method, MethodEvent, Placed, Tell
+from taut.strategies.api import Heard, Leaving, MembersChanged, Method, MethodEvent, Tell
 from taut.strategies.delivery.residual_handoff import KINDS, ResidualHandoff
 from taut.testing.worlds.codec_actor import CodecActor, CoderActor, with_codec, with_coder
 from taut.testing.worlds.method_world import MethodWorld
@@ -78,8 +78,8 @@ class LeavingWorld(MethodWorld):
             self._post(rank, self.estates[rank].heard(event.sender, event.note, event.payload))
             return
         super().tell(rank, event)
-        if isinstance(event, Placed):
-            self._post(rank, self.estates[rank].placed(event.place.members))
+        if isinstance(event, MembersChanged):
+            self._post(rank, self.estates[rank].members_changed(event.membership.members))
 
     def _post(self, rank: int, tells: Sequence[Tell]) -> None:
         self._carry_out(rank, tells)
@@ -94,10 +94,10 @@ class LeavingWorld(MethodWorld):
         self.leaving.add(rank)
         if self.method.streams:
             super().tell(rank, Leaving())
-        place = self.place(rank)
-        near = place.neighbours()
-        heirs = sorted(place.others, key=lambda other: (other not in near, other))
-        self._post(rank, self.estates[rank].leave(actor.bequest(), heirs))
+        membership = self.membership(rank)
+        near = membership.neighbours()
+        receivers = sorted(membership.others, key=lambda other: (other not in near, other))
+        self._post(rank, self.estates[rank].leave(actor.residual_parts(), receivers))
         return True
 
     def depart(self) -> None:

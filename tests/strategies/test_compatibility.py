@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from taut.core.finishes import FINISHES
 from taut.errors import Misuse
-from taut.strategies.compatibility import FINISHES, codec_for, combine, default_finish
+from taut.strategies.compatibility import codec_for, combine, default_finish
 from taut.strategies.registry import REGISTRY, Choice, parse
 
 

@@ -89,17 +89,17 @@ def test_an_heir_that_is_gone_without_an_answer_is_followed_by_the_next():
     leaver, _ = taking()
     assert [tell.to for tell in leaver.leave([b"a", b"b"], [1, 2])] == [1, 1]
     assert leaver.heard(1, Note(INHERITED, 0), b"") == []
-    assert leaver.placed([0, 1, 2]) == []
-    assert [(tell.to, tell.payload) for tell in leaver.placed([0, 2])] == [(2, b"b")]
+    assert leaver.members_changed([0, 1, 2]) == []
+    assert [(tell.to, tell.payload) for tell in leaver.members_changed([0, 2])] == [(2, b"b")]
     assert not leaver.done
     assert leaver.heard(2, Note(INHERITED, 1), b"") == [] and leaver.done
 
 
 def test_an_heir_that_leaves_too_declines_and_keeps_nothing():
-    (leaver, _), (heir, taken) = taking(), taking()
+    (leaver, _), (receiver, taken) = taking(), taking()
     tells = leaver.leave([b"a", b"b"], [1, 2])
-    heir.leave([], [0, 2])
-    answers = [answer for tell in tells for answer in heir.heard(0, tell.note, bytes(tell.payload))]
+    receiver.leave([], [0, 2])
+    answers = [answer for tell in tells for answer in receiver.heard(0, tell.note, bytes(tell.payload))]
     assert [answer.note.kind for answer in answers] == [DECLINED, DECLINED] and taken == []
     asked = [tell for answer in answers for tell in leaver.heard(1, answer.note, b"")]
     assert [(tell.to, tell.payload) for tell in asked] == [(2, b"a"), (2, b"b")]

@@ -49,7 +49,7 @@ def graphs(draw: st.DrawFn, directed: bool | None = None) -> Graph:
     if one_way:
         edges = {(a, b) for a, b in zip(ranks, ranks[1:] + ranks[:1], strict=True) if a != b}
     else:
-        edges = {(ranks[draw(st.integers(0, place - 1))], ranks[place]) for place in range(1, len(ranks))}
+        edges = {(ranks[draw(st.integers(0, index - 1))], ranks[index]) for index in range(1, len(ranks))}
     if len(ranks) > 1:
         pairs = st.tuples(st.sampled_from(ranks), st.sampled_from(ranks)).filter(lambda pair: pair[0] != pair[1])
         edges |= draw(st.sets(pairs, max_size=12))

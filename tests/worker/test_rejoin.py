@@ -97,10 +97,10 @@ def test_of_the_living_nothing_is_taken_from_an_old_log() -> None:
 @pytest.mark.parametrize(("rule", "kept"), [("mix", True), ("take", False)])
 def test_where_replicas_are_averaged_it_keeps_its_weights_else_it_takes_the_donors(rule: str, kept: bool) -> None:
     donor, away = replica("dense"), replica("dense")
-    donor.talks = away.talks = False
+    donor.uses_codec = away.uses_codec = False
     away.params.vector += np.float32(1.0)
     own = away.params.vector.copy()
-    back = Replica(away.params, away.codec, talks=False)
+    back = Replica(away.params, away.codec, uses_codec=False)
     assert RejoinState(rule, away, None).merge(back, copy(donor.state()), {}, gone=[2]) == []  # type: ignore[arg-type]
     np.testing.assert_array_equal(back.params.vector, own if kept else donor.params.vector)
 

@@ -188,7 +188,7 @@ class Cache:
         self.path, self._code = path, ""
         self._known: dict[str, Figures] = {}
         if path is not None:
-            with contextlib.suppress(OSError, msgspec.MsgspecError):  # none yet, or none that can be read
+            with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):  # none yet, or unreadable
                 self._known = msgspec.json.decode(path.read_bytes(), type=dict[str, Figures])
 
     def get(self, run: Scenario) -> Figures | None:

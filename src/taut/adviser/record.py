@@ -97,7 +97,7 @@ def read_probe(path: Path) -> Probe:
         if version != VERSION:
             raise Misuse(f"--probe {path} of version {version}", f"version {VERSION}", "run `taut probe` again")
         probe = msgspec.json.decode(data, type=Probe)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Misuse(f"--probe {path} ({error})", "a file that `taut probe` wrote", "run `taut probe` again") from None
     check(probe, path)
     return probe

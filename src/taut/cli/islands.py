@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from taut.cli.run_folder import new_run_folder, supervisor_in
 from taut.config import Settings
-from taut.errors import Misuse
 
 if TYPE_CHECKING:
     from taut.supervisor.service import Supervisor
@@ -24,8 +23,6 @@ def part_supervisors(settings: Settings, folder: Path, command: str) -> list[Sup
     """Return the supervisors of all parts but the first, not started; none where a worker is one process."""
     if settings.island == 1:
         return []
-    if settings.checkpoint_every is not None:
-        raise Misuse("--checkpoint-every with --island", "one of the two: the parts of an island would be of different steps")
     from taut.supervisor.prepare import Origin
 
     own = replace(settings, port=0)

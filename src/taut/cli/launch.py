@@ -18,8 +18,8 @@ from taut.cli.logs import ALL, Logs, Wanted
 from taut.cli.output.display import Display
 from taut.cli.run_end import RunEnd
 from taut.engines.base import Engine, Exit
-from taut.engines.script import MODULE, module_of
 from taut.errors import Misuse
+from taut.worker.main_script import MODULE, module_of
 
 if TYPE_CHECKING:
     from taut.supervisor.service import Supervisor
@@ -120,8 +120,8 @@ class _Conductor:
             if not ended.asked:
                 ended.exits.append(each)
             if ended.outcome is None and not ended.superseded:
-                for supervisor in (self.supervisor, *self.parts):
-                    supervisor.exited(each.pid, each.reason, each.clean)
+                supervisors = (self.supervisor, *self.parts)
+                supervisors[each.index % len(supervisors)].exited(each.pid, each.reason, each.clean)
             elif not ended.asked:
                 ended.late.append(each)
 

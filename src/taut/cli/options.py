@@ -37,7 +37,7 @@ def _registered(module: str, names: str = "REGISTRY") -> Callable[[str], list[st
 complete_strategy = _registered("taut.strategies.registry")
 complete_codec = _registered("taut.codecs.registry")
 complete_topology = _registered("taut.topologies.registry")
-complete_finish = _registered("taut.strategies.compatibility", "FINISHES")
+complete_finish = _registered("taut.core.finishes", "FINISHES")
 
 
 def complete_run(context: typer.Context, incomplete: str) -> list[str]:

@@ -3,7 +3,7 @@
     encode       Q(weight * v + residual), with the codec's own feedback
     difference   Q(v), without feedback: the next difference contains what was left out
     total        the sum of all workers' payloads in the given order, the same bits at every worker
-    bequest      the residual, for another worker to ``inherit``
+    residual_parts  the residual, for another worker to ``inherit``
 
 One `VectorCodec` belongs to one worker and one vector.
 """
@@ -92,7 +92,7 @@ class VectorCodec:
 
     # ---------------------------------------------------------------------------------------- residual handoff
 
-    def bequest(self) -> Iterator[bytes]:
+    def residual_parts(self) -> Iterator[bytes]:
         """Yield the residual as dense payloads, for another worker to take over."""
         if self.left is not None:
             yield from residual_parts(self.codec, self._state)

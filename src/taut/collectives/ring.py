@@ -40,18 +40,23 @@ class Ring(Schedule):
 
 def reduce_scatter(members: Sequence[int], at: int, lo: int, hi: int) -> Iterator[Round]:
     """Return rounds after which member ``at`` of the ring ``members`` holds the sum of chunk ``at`` + 1 of ``lo..hi``."""
-    p = len(members)
-    after, before = members[(at + 1) % p], members[at - 1]
-    for step in range(p - 1):
-        yield [Range(after, *chunk(lo, hi, p, at - step))], [Range(before, *chunk(lo, hi, p, at - step - 1), True)]
+    return _around(members, at, lo, hi, first=at, add=True)
 
 
 def all_gather(members: Sequence[int], at: int, lo: int, hi: int) -> Iterator[Round]:
     """Return rounds that hand on the sums of ``reduce_scatter``, so that all members hold all of ``lo..hi``."""
+    return _around(members, at, lo, hi, first=at + 1, add=False)
+
+
+def _around(members: Sequence[int], at: int, lo: int, hi: int, first: int, add: bool) -> Iterator[Round]:
+    """Return rounds in which chunk ``first`` is sent, and then each chunk that came in the round before."""
     p = len(members)
     after, before = members[(at + 1) % p], members[at - 1]
-    for step in range(p - 1):
-        yield [Range(after, *chunk(lo, hi, p, at + 1 - step))], [Range(before, *chunk(lo, hi, p, at - step))]
+    sent = chunk(lo, hi, p, first)
+    for step in range(1, p):
+        received = chunk(lo, hi, p, first - step)
+        yield [Range(after, *sent)], [Range(before, *received, add)]
+        sent = received
 
 
 def dense_ring_nbytes(p: int, parameters: int) -> int:

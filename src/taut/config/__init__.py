@@ -25,8 +25,8 @@ from taut.config.settings import AGREED, FIELDS, PATIENCE_S, Settings, resolve
 __all__ = [
     "AGREED",
     "FIELDS",
-    "IslandEnvironment",
     "PATIENCE_S",
+    "IslandEnvironment",
     "Settings",
     "WorkerEnvironment",
     "chosen_launcher",

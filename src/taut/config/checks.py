@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from taut.core.finishes import FINISHES
 from taut.errors import Misuse
 from taut.quantities import LINK_EXAMPLE, parse_link, parse_resources
 from taut.specs import did_you_mean, parse_address, parse_interval
@@ -109,8 +110,6 @@ def read_graph(path: str) -> str:
 
 
 def finish(given: object, blame: str) -> str:
-    from taut.strategies.compatibility import FINISHES
-
     return str(one_of(FINISHES)(given, blame))
 
 
@@ -169,6 +168,13 @@ def devices(given: object, blame: str) -> str:
     if words != ["auto"] and not all(word == "cpu" or (word.isdecimal() and word.isascii()) for word in words):
         raise Misuse(f"{blame} = {given!r}", "auto, cpu, or numbers of GPUs", "as in 0,1 or 0,0,cpu")
     return ",".join(words)
+
+
+def scale_lr(given: object, blame: str) -> str:
+    from taut.strategies.rate_scaling import parse_rate_scaling
+
+    with _blamed(given, blame):
+        return str(parse_rate_scaling(given))
 
 
 def transport(given: object, blame: str) -> str:

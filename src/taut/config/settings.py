@@ -13,6 +13,7 @@ from typing import Any
 from taut.config import checks
 from taut.config.checks import Check
 from taut.config.environment import cores
+from taut.core.finishes import FINISHES
 from taut.errors import Misuse
 from taut.specs import did_you_mean
 
@@ -59,7 +60,7 @@ class Settings:
         agreed=True,
     )
     finish: str | None = _setting(  # None: as it suits the strategy
-        None, "run", checks.finish, "Which model comes out: average, best (on validation), any, ensemble.", agreed=True
+        None, "run", checks.finish, f"Which model comes out: {', '.join(FINISHES)}.", agreed=True
     )
     workers: int = _setting(
         1, "run", checks.whole(1, 65_536), "How many workers the run starts with.", agreed=True, short="-n"
@@ -68,6 +69,14 @@ class Settings:
         1, "run", checks.whole(1, 1024), "How many processes hold one model together; --workers counts all processes."
     )
     seed: int = _setting(0, "run", checks.whole(0, 2**62), "Of the order of the data.", agreed=True)
+    scale_lr: str | None = _setting(
+        None,
+        "run",
+        checks.scale_lr,
+        "Scale learning rates when workers join or leave: by workers / N (linear), or its root; default N: --workers.",
+        agreed=True,
+        metavar="linear|sqrt[:N]",
+    )
     threads: int | None = _setting(
         None, "run", checks.whole(1, 4096), "Torch threads per worker; default: cores / workers."
     )
@@ -171,6 +180,8 @@ class Settings:
             raise Misuse(given, f"a number of processes that {self.island} divides", f"--workers {up}")
         if self.island > 1 and self.engine != "local":
             raise Misuse(f"--island {self.island} --engine {self.engine}", "--engine local: an island is on one machine")
+        if self.island > 1 and self.checkpoint_every is not None:
+            raise Misuse("--checkpoint-every with --island", "one of the two: the parts would be of different steps")
         return replace(self, workers=self.workers // self.island)
 
     def fitted(self) -> Settings:
@@ -181,13 +192,14 @@ class Settings:
         >>> resolve({"strategy": "dpsgd"}, environ={}, cwd="/nowhere").fitted().codec
         'dense'
         """
-        from taut.strategies.compatibility import check_limited, combine
+        from taut.strategies.compatibility import check_limited, check_rate_scaling, combine
 
         named = {key: getattr(self, key) if self._was_set(key) else None for key in ("topology", "codec", "finish")}
         chosen = combine(self.strategy, **named, workers=self.workers)
         if self.link is not None:
             check_limited(self.strategy)
-        return replace(self, topology=chosen.topology, codec=chosen.codec, finish=chosen.finish)
+        scaling = self.scale_lr and check_rate_scaling(self.scale_lr, self.strategy, self.workers)
+        return replace(self, topology=chosen.topology, codec=chosen.codec, finish=chosen.finish, scale_lr=scaling)
 
     def _was_set(self, key: str) -> bool:
         return self.sources.get(key, "default") != "default"

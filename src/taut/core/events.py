@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec import Struct
+
 from taut.core.messages import Note, Parcel, Receipt, Report, Updates
 
 
@@ -36,15 +38,13 @@ class Include:
 # ------------------------------------------------------------------------------------------------------- events
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(Struct, frozen=True):
     """The local iteration produced an update (``payload``), or none (``None``: an iteration that had nothing to say)."""
 
     payload: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(Struct, frozen=True):
     """A neighbour sent this."""
 
     sender: int
@@ -52,37 +52,32 @@ class Arrived:
     payloads: list[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """The local replica has included everything it was handed, up to these positions."""
 
     positions: dict[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class PeerJoined:
+class PeerJoined(Struct, frozen=True):
     """A neighbour is in the run from now on."""
 
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class PeerGone:
+class PeerGone(Struct, frozen=True):
     """A neighbour died or left; nothing more comes from it directly."""
 
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class PeerAhead:
+class PeerAhead(Struct, frozen=True):
     """A neighbour that had no state yet begins in a later phase of the run. Nothing came from it in this one, and nothing
     will."""
 
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(Struct, frozen=True):
     """This worker now has a state that contains exactly the updates ``have``. ``tail``: those of them that not everybody
     may have yet, one by one, so that this worker can pass them on should their origin and the donor die."""
 
@@ -90,28 +85,24 @@ class Synced:
     tail: list[Include]
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
+class Ticked(Struct, frozen=True):
     """This worker's clock, for strategies that bound the delay: so many iterations are behind it."""
 
     clock: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """This worker will publish no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
+class Blocked(Struct, frozen=True):
     """The transport had no room for this message to this neighbour: it was not sent."""
 
     to: int
     message: Updates | Parcel
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(Struct, frozen=True):
     """A method's message to another worker (any member, not only neighbours): the action of a method, and the event that
     its channels are told. The payload must not change afterwards: copy what will."""
 
@@ -120,8 +111,7 @@ class Tell:
     payload: bytes | memoryview = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed."""
 
 
@@ -130,8 +120,7 @@ Event = Published | Arrived | Taken | PeerJoined | PeerGone | PeerAhead | Synced
 # ------------------------------------------------------------------------------------------------------ actions
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Send this to that neighbour."""
 
     to: int
@@ -139,15 +128,13 @@ class Send:
     payloads: Sequence[bytes | memoryview] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
+class Drained(Struct, frozen=True):
     """Every update of every worker is here; ``have`` says which they are."""
 
     have: dict[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(Struct, frozen=True):
     """A method's message from ``sender``, once and in order per sender: the action of its channels, and the event that
     the method is told."""
 
@@ -156,16 +143,14 @@ class Heard:
     payload: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadRefused:
+class PayloadRefused(Struct, frozen=True):
     """A payload of ``sender`` was not right, and is left out: count it."""
 
     sender: int
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Disputed:
+class Disputed(Struct, frozen=True):
     """Worker ``other`` holds other updates of ``origin`` than this worker: one of the two does not tell the truth, or
     ``origin`` sent them different ones."""
 

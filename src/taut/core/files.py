@@ -1,4 +1,5 @@
-"""Files that are whole or not there: written under another name, synced, and renamed; then the folder is synced, too.
+"""Files that are whole or not there (written under another name, synced, and renamed; then the folder is synced, too),
+and locks on files.
 
 A crash at any moment leaves the old file or the new one, never a part of one. Nothing but the standard library, and
 little of that: the process that writes checkpoints imports this module, and has to start soon."""
@@ -88,3 +89,26 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+_LOCKED_BYTE = 1 << 20  # Windows locks bytes, also against reading: take one far behind the text
+
+
+def lock_file(file: int, wait: bool) -> None:
+    """Lock an open file for this process until it is closed. Where another process has it: ``wait``, or raise OSError."""
+    if sys.platform != "win32":
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return
+    import errno
+    import msvcrt
+
+    os.lseek(file, _LOCKED_BYTE, os.SEEK_SET)
+    while True:
+        try:
+            msvcrt.locking(file, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+            return
+        except OSError as error:
+            if not wait or error.errno != errno.EDEADLK:  # Windows itself waits for 10 s
+                raise

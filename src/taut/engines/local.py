@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, ClassVar, NoReturn
 from taut.config import IslandEnvironment
 from taut.engines.base import Engine, Exit
 from taut.engines.devices import assign, device_variables, visible_gpus
+from taut.engines.fork_server import ForkedZygote, shared_zygote
 from taut.engines.script import command
 from taut.engines.zygote import LaunchPlan
 from taut.errors import StorageFailed
@@ -34,12 +35,14 @@ def default_start() -> str:
 
 
 class LocalEngine(Engine):
-    """Workers on this machine. They end when this process does."""
+    """Workers on this machine. They end when this process does. ``shared_by``: the run's token, where several engines of
+    the run on this machine fork their workers from the same imports."""
 
     name: ClassVar[str] = "local"
 
-    def __init__(self, *args: Any, log_dir: str | Path, **settings: Any) -> None:
+    def __init__(self, *args: Any, log_dir: str | Path, shared_by: str = "", **settings: Any) -> None:
         super().__init__(*args, log_dir=log_dir, **settings)
+        self._shared_by = shared_by
         self.own_log = Path(log_dir) / "zygote.log"
         self._environment = {**os.environ, **_thread_limits(self.threads), **self.environment}
         self._plan = LaunchPlan(
@@ -56,7 +59,7 @@ class LocalEngine(Engine):
             ],
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | ForkedZygote | None = None
         self._reader: threading.Thread | None = None
         self._expected = len(self.logs)  # exits still to come
 
@@ -89,7 +92,13 @@ class LocalEngine(Engine):
         self._reader = threading.Thread(target=self._read, name="engine", daemon=True)
         self._reader.start()
 
-    def _launch(self, own_log: BinaryIO) -> subprocess.Popen[str]:
+    def _launch(self, own_log: BinaryIO) -> subprocess.Popen[str] | ForkedZygote:
+        if self._shared_by and self._plan.start == "zygote":
+            forked = shared_zygote(
+                self._shared_by, self._environment, own_log, modules=self.preload, kernels=self.kernels
+            )
+            if forked is not None:
+                return forked
         return subprocess.Popen(
             [sys.executable, "-c", _ZYGOTE],
             stdin=subprocess.PIPE,

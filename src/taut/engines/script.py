@@ -21,13 +21,14 @@ from typing import Any, NoReturn, TextIO, cast
 
 from taut.early_sigint import INTERRUPTED
 from taut.errors import TautError
+from taut.worker import main_script
+from taut.worker.main_script import import_folder, module_of, run_main
 from taut.worker.script_worker import script_end
 
 # Without the current folder in sys.path: a user's file named like a module of ours must not come first. Ctrl-C is quiet
 # while this module is imported, as it is from `run_script` on.
 _FIRST = "import sys; sys.path.pop(0); from taut.early_sigint import EarlyInterrupt\nwith EarlyInterrupt(): "
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
-MODULE = "-m "  # before the name of a module that is run in place of a file, as by python -m
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
@@ -119,21 +120,8 @@ def _losing(stream: Any) -> Any:
 def _as_main(script: str, args: Sequence[str]) -> None:
     """Run a file, or (``-m NAME``) a module that is found from the current folder."""
     sys.argv = [script, *args]
-    module = module_of(script)
-    sys.path.insert(0, os.getcwd() if module else str(Path(script).resolve().parent))
-    if module:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    else:
-        runpy.run_path(script, run_name="__main__")
-
-
-def module_of(script: str | Path) -> str:
-    """Return the module's name where ``script`` is one, else an empty text.
-
-    >>> module_of("-m package.train"), module_of("train.py")
-    ('package.train', '')
-    """
-    return str(script).removeprefix(MODULE) if str(script).startswith(MODULE) else ""
+    sys.path.insert(0, import_folder(script))
+    run_main(script)
 
 
 def leave(code: int) -> NoReturn:
@@ -169,8 +157,9 @@ def _tell(error: BaseException) -> None:
 
 
 def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
-    """Return the traceback without the frames of this file and of runpy: it starts in the user's script."""
-    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>", runpy.__file__):
+    """Return the traceback without the frames before the user's script."""
+    before = (__file__, main_script.__file__, "<frozen runpy>", runpy.__file__)
+    while trace is not None and trace.tb_frame.f_code.co_filename in before:
         trace = trace.tb_next
     return trace
 

@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import BinaryIO, NoReturn, TextIO
 
@@ -62,7 +62,7 @@ def main() -> None:
     report = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     plan = LaunchPlan(**json.loads(sys.stdin.buffer.readline()))
-    forks = plan.start == "zygote" and _preload(plan)
+    forks = plan.start == "zygote" and preload(plan.preload)
     if plan.kernels:
         from taut.engines.kernels import prepare_kernels
 
@@ -71,10 +71,10 @@ def main() -> None:
     _watch(start(plan, report), report)
 
 
-def _preload(plan: LaunchPlan) -> bool:
+def preload(modules: Sequence[str]) -> bool:
     """Import what every worker will need; return True where forking is still safe afterwards."""
     gc.disable()  # imports make much and drop little: collecting between them doubles their time
-    for name in (*PRELOADED, *plan.preload):
+    for name in (*PRELOADED, *modules):
         try:
             importlib.import_module(name)
         except Exception as error:  # the script may do without it, or say better what is missing

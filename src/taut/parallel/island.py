@@ -50,7 +50,7 @@ class Island:
 
 
 def island() -> Island:
-    """Return this process's island: that of ``taut run --island``, the default group of torch.distributed, or this process
+    """Return this process's island: that of ``taut run --island``, torch.distributed's default group, or this process
     alone. Call it before the model is cut: the processes meet here."""
     if not (dist.is_available() and dist.is_initialized()):
         given = island_environment()

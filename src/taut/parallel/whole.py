@@ -43,10 +43,9 @@ def gather(model: nn.Module, *, group: Island | None = None) -> dict[str, torch.
 
 
 def held_by(model: nn.Module, group: Island) -> dict[str, list[int]]:
-    """Return which processes hold each tensor of the model whole."""
-    mine = model.state_dict()
-    listed = [Held(name, [], "") for name, value in mine.items() if not isinstance(value, DTensor)]
-    found: dict[str, list[int]] = {}
+    """Return which processes hold each tensor of the model: of those that are cut, this one alone, as far as it knows."""
+    listed = [Held(name, [], "") for name, value in model.state_dict().items() if not _cut(value)]
+    found: dict[str, list[int]] = {name: [group.rank] for name, value in model.state_dict().items() if _cut(value)}
     for owner, held in enumerate(_exchange(listed, group)):
         for one in held:
             found.setdefault(one.name, []).append(owner)
@@ -68,6 +67,10 @@ def scatter(model: nn.Module, whole: Mapping[str, torch.Tensor]) -> None:
                 target.copy_(distribute_tensor(value.to(target.device), target.device_mesh, target.placements))
             else:
                 target.copy_(value)
+
+
+def _cut(value: torch.Tensor) -> bool:
+    return isinstance(value, DTensor) and any(placement.is_shard() for placement in value.placements)
 
 
 def _exchange(listed: list[Held], group: Island) -> list[list[Held]]:

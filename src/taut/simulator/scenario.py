@@ -14,6 +14,7 @@ from taut.simulator.models.costs import Costs
 from taut.simulator.models.links import Link, Links
 from taut.simulator.models.speeds import Speeds
 from taut.specs import did_you_mean
+from taut.strategies.compatibility import check_rate_scaling
 
 MOST_WORKERS = 65_536
 
@@ -33,6 +34,7 @@ class Scenario:
     topology: str = ""  # empty: the strategy's default
     codec: str = ""
     finish: str = ""
+    scale_lr: str = ""
     seed: int = 0
     steps: int | None = None
     epochs: int | None = None  # passed to the script as --epochs, if given
@@ -69,6 +71,8 @@ class Scenario:
             if not 0 <= rank < ranks:
                 raise Misuse(f"{what} of worker {rank}", f"a worker from 0 to {ranks - 1}", f"there are {ranks}")
         self._check_backend()
+        if self.scale_lr:
+            check_rate_scaling(self.scale_lr, self.strategy, self.workers)
 
     def to_record(self) -> dict[str, Any]:
         """Return plain JSON, which ``from_record`` reads back to an equal scenario."""

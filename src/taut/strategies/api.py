@@ -6,7 +6,7 @@ it:
 
     Stepped    the worker made a local step and waits: x is the method's until it answers ``Proceed``
     Heard      a message came (once, in order per sender: ``channels.py`` sees to that)
-    Placed     the members changed, and with them the graph
+    MembersChanged  the members changed, and with them the graph
     Ended      the worker has no data left; it goes on taking turns (``Stepped`` with no samples) for the others' sake
     Draining   the run is over, for everybody
     Leaving    this worker goes, and the others go on; it stays, in turns without data, while the method is ``owing``
@@ -25,6 +25,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from msgspec import Struct
 
 from taut.core.events import Ended, Heard, Tell
 from taut.core.messages import Note
@@ -46,9 +48,9 @@ def _wired(shape: Shape, members: tuple[int, ...], round: int) -> Graph:
 
 
 @dataclass(frozen=True)
-class MemberPlace:
-    """Where a worker stands: its rank, the members (sorted, itself among them) and the topology over them. Everybody who
-    has the same ``version`` has the same members."""
+class Membership:
+    """The members as one of them sees them: its own rank, all (sorted, itself among them) and the topology over them. All
+    who have the same ``version`` have the same members."""
 
     rank: int
     members: tuple[int, ...]
@@ -76,55 +78,47 @@ class MemberPlace:
 # ------------------------------------------------------------------------------------------------------- events
 
 
-@dataclass(frozen=True, slots=True)
-class Stepped:
+class Stepped(Struct, frozen=True):
     """A local step on ``samples`` samples at learning rate ``rate`` is over (none: the worker has run out of data)."""
 
     samples: int
     rate: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """The members changed. Who is missing from ``place`` is gone and will say nothing more."""
+class MembersChanged(Struct, frozen=True):
+    """The members changed. Who is missing from ``membership`` is gone and will say nothing more."""
 
-    place: MemberPlace
+    membership: Membership
 
 
-@dataclass(frozen=True, slots=True)
-class Draining:
+class Draining(Struct, frozen=True):
     """The run is over for everybody."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
+class Leaving(Struct, frozen=True):
     """This worker goes before the end: it makes no more steps, and tells what is still worth sending. What its codec
     keeps beyond that is handed on by the shell (``residual_handoff.py``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldUp:
+class HeldUp(Struct, frozen=True):
     """This worker has waited in its turn for far longer than it ever does: somebody may have died. It has data to train
     on meanwhile, or has got some. Only methods that ``drifts`` are told."""
 
 
-MethodEvent = Stepped | Heard | Placed | Ended | Draining | Leaving | HeldUp
+MethodEvent = Stepped | Heard | MembersChanged | Ended | Draining | Leaving | HeldUp
 
 # ------------------------------------------------------------------------------------------------------ actions
 
 
-@dataclass(frozen=True, slots=True)
-class Proceed:
+class Proceed(Struct, frozen=True):
     """The worker may take its next step; x is its own again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True):
     """This worker's part is over. x is what it ends with."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Struct, frozen=True):
     """A message of ``sender`` is refused for this reason, and the method goes on without it. (Where nothing follows from
     a refusal, raising ``MalformedMessage`` is the same.)"""
 
@@ -193,12 +187,19 @@ class Method(ABC):
         """Return how many parts of the vector take turns in its all-reduces."""
         return 1
 
+    @property
+    def shares_speeds(self) -> bool:
+        """Return whether the workers of a round tell each other how fast they compute, for the parts of a global batch
+        to follow: rounds are of all workers, who wait for each other, and count by their samples. The method's state has
+        ``speed``, this worker's own (0: unknown), and ``speeds``, those of the last round until they are taken."""
+        return False
+
     def map_groups(self, state: Any, made: Callable[[Any], Any]) -> None:  # noqa: B027
         """Put ``made(machine)`` in the place of each machine in ``state`` that does an all-reduce."""
 
     @abstractmethod
-    def start(self, place: MemberPlace, local: Local) -> Any:
-        """Return the state of a worker in the membership ``place`` whose x is the run's initial state (or a donor's)."""
+    def start(self, membership: Membership, local: Local) -> Any:
+        """Return the state of a worker in this membership whose x is the run's initial state (or a donor's)."""
 
     @abstractmethod
     def on(self, state: Any, event: MethodEvent, now: float) -> list[MethodAction]:
@@ -251,7 +252,7 @@ class Method(ABC):
 
     def agreed(self, state: Any) -> int:
         """Return, of a method that needs a ``majority``, the version of the membership in which all members have told
-        this worker where they stand; 0 while some have not."""
+        this worker their last round; 0 while some have not."""
         return 0
 
     def owing(self, state: Any) -> bool:

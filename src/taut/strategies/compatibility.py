@@ -11,13 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from taut.core.finishes import FINISHES
 from taut.errors import Misuse
 from taut.plugins import CODECS
 from taut.strategies.info import ANY_CODEC, ANY_COMPRESSOR
 from taut.strategies.phases import Phase, PhaseSchedule, parse_schedule
+from taut.strategies.rate_scaling import parse_rate_scaling
 from taut.strategies.registry import Choice, on_topology
 
-FINISHES = ("average", "best", "any", "ensemble")
 FEW = 16  # workers are enough to see whether a shape has directions
 
 
@@ -219,3 +220,20 @@ def check_limited(strategy: str) -> None:
     for choice in parse_schedule(strategy).choices:
         if choice.is_method and choice.method().backend:
             raise Misuse(f"--link with {choice}", "a schedule of taut's own", "take --strategy sync")
+
+
+def check_rate_scaling(scale_lr: str, strategy: str, workers: int) -> str:
+    """Return the scaling of learning rates, for a run that starts with so many workers. Backup workers are refused: the
+    number of gradients in a step differs from step to step.
+
+    >>> check_rate_scaling("linear", "sync", 3), check_rate_scaling("sqrt:8", "async", 3)
+    ('linear:3', 'sqrt:8')
+    >>> check_rate_scaling("linear", "sync:backup=1", 3)
+    Traceback (most recent call last):
+    taut.errors.Misuse: --scale-lr with sync:backup=1: expected the gradients of all in a step; take --strategy sync
+    """
+    for choice in parse_schedule(strategy).choices:
+        if choice.settings.get("backup"):
+            expected = "the gradients of all in a step"
+            raise Misuse(f"--scale-lr with {choice}", expected, "take --strategy sync")
+    return str(parse_rate_scaling(scale_lr).meant_for(workers))

@@ -85,6 +85,7 @@ def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -
     """Return the settings that the state machine needs; the workers read the rest."""
     from taut.strategies.compatibility import combine
     from taut.strategies.phases import parse_schedule
+    from taut.strategies.rate_scaling import scaling_in
 
     strategy = parse_schedule(settings.get("strategy") or "async")  # type: ignore[arg-type]  # it says so itself
     topology, finish = (None if settings.get(key) is None else str(settings[key]) for key in ("topology", "finish"))
@@ -102,6 +103,7 @@ def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -
         host=socket.gethostname(),
         strategy=str(strategy),
         patience_s=float(str(settings.get("patience_s") or PATIENCE_S)),
+        rate_scaling=scaling_in(settings, workers),
         resumed="resume" in settings,
         checkpoint_every=parse_interval(settings["checkpoint_every"]) if settings.get("checkpoint_every") else None,
     )

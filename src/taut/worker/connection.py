@@ -68,10 +68,10 @@ class SocketConnector(Connector):
         self.address, self.public_key = self._transport.address, self._keys.public_key
 
     def renew(self) -> None:
-        # Peers tell workers apart by their keys, and what the former one sent may still be under way: hence new ones.
-        former = self._keys
+        # Peers tell workers apart by their keys, and what the previous one sent may still be under way: hence new ones.
+        previous = self._keys
         self._open(self._transport.supervisor.address or self._environment.supervisor)
-        self._transport.supervisor.known_as(former)
+        self._transport.supervisor.known_as(previous)
 
     def limit(self, comm: CommThread, link: str) -> None:
         comm.transport = LimitedTransport(comm.transport, parse_link(link))

@@ -18,7 +18,7 @@ from taut.core.messages import UPLOAD_NBYTES, Digest, Statistics, Upload
 from taut.core.pacing import Window
 from taut.errors import MalformedMessage, Misuse, ReplicasDiffer, RunFailed
 from taut.strategies.allreduce.final_average import FinalAverage
-from taut.strategies.api import Draining, Finished, Local, MethodEvent, Placed, Tell
+from taut.strategies.api import Draining, Finished, Local, MembersChanged, MethodEvent, Tell
 from taut.strategies.compatibility import default_finish
 from taut.strategies.registry import Choice
 from taut.topologies.shapes.basic import Complete
@@ -52,7 +52,7 @@ class Averaged(Local):
         self._weights.put_back()
 
 
-class Settler:
+class FinalAverager:
     """Drives a ``FinalAverage`` on ``comm``: the replica takes the mean of all. Belongs to the training thread. It must
     be asked to ``catch_up`` until everybody is through: somebody may be behind."""
 
@@ -61,9 +61,9 @@ class Settler:
         self.local = local
         self.method = FinalAverage()
         self.finished = False
-        place = comm.place(Complete(), self.phase_protocol.phase)
-        self._version = place.version
-        self.state = self.method.start(place, local)
+        membership = comm.membership(Complete(), self.phase_protocol.phase)
+        self._version = membership.version
+        self.state = self.method.start(membership, local)
 
     def run(self, idle: Callable[[], None]) -> None:
         """Average until this replica is the mean."""
@@ -75,7 +75,7 @@ class Settler:
         self.local.fetch()
         self._tell(Draining())
         while not self.finished:
-            self.comm.wait(lambda _: self.finished or bool(self.phase_protocol.settling_mail), all_idle)
+            self.comm.wait(lambda _: self.finished or bool(self.phase_protocol.final_mail), all_idle)
         self.local.put_back()
 
     def check_drift(self) -> None:
@@ -91,9 +91,9 @@ class Settler:
         roster = self.comm.status.roster
         if roster is not None and roster.stamp != self._version:
             self._version = roster.stamp
-            self._tell(Placed(self.comm.place(Complete(), self.phase_protocol.phase)))
-        while self.phase_protocol.settling_mail:
-            item = self.phase_protocol.take_settling_mail()
+            self._tell(MembersChanged(self.comm.membership(Complete(), self.phase_protocol.phase)))
+        while self.phase_protocol.final_mail:
+            item = self.phase_protocol.take_final_mail()
             try:
                 self._tell(item)
             except MalformedMessage as error:
@@ -119,7 +119,7 @@ class Finishing:
     statistics: Callable[[], Statistics]
     averages: bool
     score: float | None = None
-    settler: Settler | None = None
+    averager: FinalAverager | None = None
 
     def run(self) -> None:
         """Score, average and hand in the drained replica, and wait until the model is saved."""
@@ -157,9 +157,9 @@ class Finishing:
     def _average(self, trained: Digest) -> Digest:
         if not self.averages:
             return trained
-        self.settler = Settler(Averaged(self.replica), self.comm)
-        self.settler.run(self.exchange.idle)
-        state = self.settler.state
+        self.averager = FinalAverager(Averaged(self.replica), self.comm)
+        self.averager.run(self.exchange.idle)
+        state = self.averager.state
         note = "its weights are not finite, and were left out of the average" if state.left_out else trained.note
         return msgspec.structs.replace(
             trained,
@@ -172,8 +172,8 @@ class Finishing:
 
     def _idle(self) -> None:
         self.exchange.idle()
-        if self.settler is not None:
-            self.settler.catch_up()
+        if self.averager is not None:
+            self.averager.catch_up()
 
     def _hand_in(self, changed: bool) -> None:
         """Wait until the model is saved; upload it whenever asked for: a supervisor that came back asks again."""
@@ -243,7 +243,7 @@ def finish_policy(settings: Mapping[str, Any], last: Choice, validation: Validat
 
 def save_here(replica: Replica, name: str) -> Path:
     """Save the model as this worker has it, under this name in the present folder."""
-    replica.settle()
+    replica.take_shared()
     path = Path(name).absolute()
     write_atomically(path, save(replica.params.state_dict()))
     return path

@@ -28,6 +28,7 @@ from taut.strategies.allreduce.sync import Sync
 from taut.strategies.compatibility import agrees, codec_for, codecs_in_use
 from taut.strategies.delivery.channels import Channels
 from taut.strategies.phases import Phase, parse_schedule
+from taut.strategies.rate_scaling import scaling_in
 from taut.strategies.registry import Choice, on_topology
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.comm.comm_thread import CommThread
@@ -37,7 +38,7 @@ from taut.worker.exchange.gradients import gradient_rounds
 from taut.worker.exchange.rounds import RoundExchange
 from taut.worker.exchange.stream import StreamExchange
 from taut.worker.exchange.stream_driver import stream_limits
-from taut.worker.finish import Averaged, Settler
+from taut.worker.finish import Averaged, FinalAverager
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.model_checks import check_shareable
 from taut.worker.model.optimizer_moments import Moments, begin_moments
@@ -61,6 +62,7 @@ class Phases:
     def __init__(self, settings: Mapping[str, Any], params: FlatParams, codec_of_script: str | None) -> None:
         self.settings, self.params, self._codec_of_script = settings, params, codec_of_script
         self.schedule = parse_schedule(settings.get("strategy", "async"))
+        self._scaling = scaling_in(settings, settings.get("workers", 1))
         self.number = 0
         self.changed: Callable[[], None] = do_nothing  # called after a change
         self.taken_over: Callable[[], None] = do_nothing  # called when the weights are those of another worker
@@ -68,7 +70,7 @@ class Phases:
         self._given: Snapshot | None = None  # by a donor, until the optimizer is known
         self.also: Mapping[str, Any] = {}  # that the script has, beside model and optimizer
         self._optimizer: torch.optim.Optimizer | None = None
-        self._former: list[Callable[[], None]] = []  # what somebody who is behind may still need of us
+        self._previous: list[Callable[[], None]] = []  # what somebody who is behind may still need of us
 
     def enter(self, number: int) -> None:
         """Enter the phase that the run is in when this worker comes to it."""
@@ -118,12 +120,13 @@ class Phases:
         self.comm, self.watch = comm, watch
         comm.complement, comm.aside = self._complemented, self._look_back
         choice = self.choice
-        talks = choice.kind.streams if choice.is_method else choice.kind.complete
-        self.replica = Replica(self.params, self._codec(self.number), talks, watch)
+        uses_codec = choice.kind.streams if choice.is_method else choice.kind.complete
+        self.replica = Replica(self.params, self._codec(self.number), uses_codec, watch)
         self.replica.seed = comm.rank
         self.begun = True
         if not choice.is_method:
             self.exchange = StreamExchange(self.replica, comm, watch)
+            self.exchange.scaling = self._scaling
             return
         method = choice.method()
         shape = parse_topology(self.settings.get("topology", "complete"))
@@ -131,7 +134,7 @@ class Phases:
         exchange: RoundExchange = driver(method, self.replica, comm, shape, watch)  # type: ignore[arg-type]
         if not method.streams and self.replica.codec.name != DENSE:
             exchange.local.coder = self._coder()
-        exchange.took_over = self.joined
+        exchange.took_over, exchange.scaling = self.joined, self._scaling
         if method.majority and method.takes_newcomers and len(self.schedule.phases) == 1:
             comm.join_elections()
         self.exchange = exchange
@@ -183,7 +186,7 @@ class Phases:
         self.follow(optimizer)
 
     def _look_back(self) -> None:
-        for idle in self._former:
+        for idle in self._previous:
             idle()
 
     def follow(self, optimizer: torch.optim.Optimizer | None) -> None:
@@ -193,17 +196,17 @@ class Phases:
             self.change(optimizer)
 
     def change(self, optimizer: torch.optim.Optimizer | None) -> None:
-        former = [self.exchange.idle] if self.choice.is_method else []
+        previous = [self.exchange.idle] if self.choice.is_method else []
         alike, coming = agrees(self.choice), self.number + 1
         self.replica.retire()
         of_gradients = _of_gradients(self.choice_of(coming))
         if of_gradients or not alike:
-            settler = Settler(Averaged(self.replica, _moments(optimizer) if of_gradients else None), self.comm)
-            settler.run(self.exchange.idle)
-            former.append(settler.catch_up)
+            averager = FinalAverager(Averaged(self.replica, _moments(optimizer) if of_gradients else None), self.comm)
+            averager.run(self.exchange.idle)
+            previous.append(averager.catch_up)
             if alike and coming >= len(self.schedule.phases):
-                settler.check_drift()
-        self._former = former
+                averager.check_drift()
+        self._previous = previous
         self.comm.advance(self.protocol(coming))
         self.enter(coming)
         self.begin(self.comm, self.watch)

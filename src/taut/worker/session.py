@@ -127,7 +127,7 @@ class WorkerSession:
         self.phases.attach(optimizer)
 
     def _standing(self) -> Returned:
-        """Return where this worker stands, for a supervisor that came back. Asked by the communication thread."""
+        """Return what this worker did and holds, for a supervisor that came back. Asked by the communication thread."""
         with self.comm.status.changed:  # so that nobody is done in between
             (holds, done), state = self.leases.standing(), self._handshake.state
         phases = self.phases
@@ -155,7 +155,7 @@ class WorkerSession:
         self.watch.restart()
         if self.resumption is not None:
             self.resumption.restore_phase(self.phases)
-            self.resumption.restore_talk(self.exchange)
+            self.resumption.restore_exchange(self.exchange)
 
     def _start(self, defers: bool = False, carried: RejoinState | None = None) -> None:
         """Wait for the start, and start the exchange. ``defers``: not where the run has gone on to a phase in which this
@@ -218,7 +218,7 @@ class WorkerSession:
         trained = self.leases.trained()
         brought = carried(self, error.without)
         brought.exchange.abandon()
-        former = [brought]
+        previous = [brought]
         while True:
             self._before = together(self._before, self.comm.supervisor.acknowledged)
             self._connector.renew()
@@ -232,12 +232,12 @@ class WorkerSession:
                 if self._handshake.merged:
                     brought = carried(self, again.without)
                     brought.exchange.abandon()
-                    former.append(brought)
+                    previous.append(brought)
                 was, error = max(was, self.comm.rank), again
             except Refused as refusal:
                 raise Expelled(f"{error}; and it could not come back: {refusal}") from None
         self.comm.say(Returned(first, "gone", self.phases.number, [], trained))
-        same = [each.exchange for each in former if each.phase == self.phases.number]  # else it ended without that
+        same = [each.exchange for each in previous if each.phase == self.phases.number]  # else it ended without that
         self.exchange.welcomed([one for exchange in same for one in exchange.unsent(self._handshake.gone())])
         self.bytes_dense = 0
         self.returned()

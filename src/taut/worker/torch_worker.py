@@ -205,8 +205,8 @@ class TorchWorker:
         one, so that ``for epoch in range(5): for x, y in worker.batches(...)`` works too. With ``epochs`` given, the
         samples of a worker that dies in the last pass are still trained on by the others. ``shuffle`` is true by
         default, or as the DataLoader's sampler is. ``global_batch``, instead of ``batch_size``: the samples of a step of
-        all workers together. Under ``sync`` this worker's part follows its speed; else all parts are equal.
-        ``loader``: options of ``DataLoader``.
+        all workers together. Where workers meet in rounds (``sync``, ``averaging``) this worker's part follows its speed;
+        else all parts are equal. ``loader``: options of ``DataLoader``.
 
         The length, ``len(worker.batches(...))``, is this worker's expected share, as in ``total_steps``.
         """
@@ -236,6 +236,10 @@ class TorchWorker:
         """Return how the data is read, and what moves this worker's share of the global batch, if there is one."""
         if global_batch is None:
             return data_of(dataset, batch_size, shuffle, drop_last, **loader), Pacer(None, self.watch)
+        exchange = self.exchange_now()
+        if exchange is not None and exchange.scaling is not None:
+            remedy = "with a global batch a step has as many samples whoever joins or leaves: drop --scale-lr"
+            raise Misuse(f"global_batch={global_batch} with --scale-lr {exchange.scaling}", "one of them", remedy)
         part = check_global_batch(global_batch, batch_size, drop_last, self.workers)
         data = data_of(dataset, part, shuffle, drop_last, **loader)
         check_global_batch(global_batch, None, data.drop_last, self.workers)
@@ -293,7 +297,7 @@ class TorchWorker:
             if self._session is not None:
                 self._session.exchange.at_batch()
             self.watch.charge("data")
-            pacer.begin(self._exchange_now(), share.handed(), self.workers)
+            pacer.begin(self.exchange_now(), share.handed(), self.workers)
             steps = self.steps
             try:
                 yield batch
@@ -306,9 +310,10 @@ class TorchWorker:
             accumulating = self.steps == steps  # this batch's gradients wait for those of the next
             trained = share.trained()
             self.samples += trained
-            pacer.end(self._exchange_now(), trained, self.workers)
+            pacer.end(self.exchange_now(), trained, self.workers)
 
-    def _exchange_now(self) -> Exchange | None:
+    def exchange_now(self) -> Exchange | None:
+        """Return the exchange of the present phase, in a run of several."""
         return self._session.exchange if self._session is not None else None
 
     def step(self, loss: torch.Tensor, *, clip_norm: float | None = None) -> float | torch.Tensor:
@@ -423,9 +428,9 @@ class TorchWorker:
         return self._dealer.handed() or self._given_samples or 1
 
     def step_rate(self) -> float:
-        """Return the first learning rate that is not 0: methods divide by it."""
+        """Return the first learning rate that is not 0, as it is scaled: methods divide by it."""
         rates = [float(group["lr"]) for group in self.optimizer.param_groups]
-        return next((rate for rate in rates if rate), 0.0)
+        return self._hooks.rate_factor * next((rate for rate in rates if rate), 0.0)
 
     def statistics(self) -> Statistics:
         """Return what this worker did so far."""
@@ -477,6 +482,8 @@ class TorchWorker:
         if self._session is not None:
             try:
                 self._session.finish(self._dealer.progress)
+                if self._member is not None:
+                    self._member.share()
             finally:
                 self.score = self._session.score
             return
@@ -492,6 +499,8 @@ class TorchWorker:
         self._hooks.close()
         if self._session is None:
             return
+        if self._member is not None:
+            self._member.await_end(error)
         if isinstance(error, SupervisorLost | PeerLost):
             error.add_note(f"the model as this worker has it is in {self._session.save_here()}")
         self._session.comm.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=not self._session.merged))

@@ -125,7 +125,7 @@ def test_the_summary_says_what_matters() -> None:
 
 
 def test_the_table_fits_into_80_columns_and_no_state_is_cut_off() -> None:
-    split = {f"{part}_s": 1.0 + place for place, part in enumerate(TIME_PARTS)}
+    split = {f"{part}_s": 1.0 + index for index, part in enumerate(TIME_PARTS)}
     busy = Statistics(123_456, 10**8, 0.1234, bytes_sent=10**9, bytes_dense=10**11, wall_s=sum(split.values()), **split)
     judged = replace(
         outcome([row(0, busy, "finished"), row(123, busy, "gone", "killed by SIGKILL, " * 5)]),

@@ -24,12 +24,12 @@ def normal(size: int, seed: int = 0) -> np.ndarray:
 def test_the_transform_is_the_cosine_transform():
     np.testing.assert_allclose(MATRIX @ MATRIX.T, np.eye(64), atol=1e-12)
     v = normal(2 * CHUNK)
-    places, values, q = keep_chunks(v, CHUNK)
+    indices, values, q = keep_chunks(v, CHUNK)
     want = MATRIX @ v.reshape(2, 64, 64).astype(np.float64) @ MATRIX.T
-    assert (places.reshape(2, CHUNK) == np.arange(CHUNK)).all()
+    assert (indices.reshape(2, CHUNK) == np.arange(CHUNK)).all()
     np.testing.assert_allclose(values, want.ravel(), atol=2e-5)
     np.testing.assert_allclose(q, v, atol=2e-5)
-    places, values, q = keep_lines(v[:130], 64)
+    indices, values, q = keep_lines(v[:130], 64)
     want = np.pad(v[:130], (0, 62)).reshape(3, 64).astype(np.float64) @ MATRIX.T
     np.testing.assert_allclose(values, want.ravel(), atol=1e-5)
     np.testing.assert_allclose(q, v[:130], atol=1e-5)
@@ -54,9 +54,9 @@ def test_numpy_and_torch_give_the_same_bits(chunks, top, seed, equal):
 def test_the_largest_are_kept_and_of_equal_ones_the_first(top, seed):
     v = normal(CHUNK, seed)
     every = keep_chunks(v, CHUNK)[1]
-    places, values, _ = keep_chunks(v, top)
+    indices, values, _ = keep_chunks(v, top)
     want = np.sort(np.argsort(-np.abs(every), kind="stable")[:top])
-    assert (places == want).all()
+    assert (indices == want).all()
     assert (values == every[want]).all()
     assert keep_chunks(np.zeros(CHUNK, np.float32), top)[0].tolist() == list(range(top))
 
@@ -110,8 +110,8 @@ def test_large_numbers_are_clipped_so_that_sums_stay_finite():
     validate(DeMo(1).payload([piece], 0, 64), 64)
 
 
-def raw(top: int, places: list[int], values: list[float], length: int = 64, zero: int = 0) -> bytes:
-    parts = np.array([top, zero, *places], np.uint16), np.array(values, np.float32)
+def raw(top: int, indices: list[int], values: list[float], length: int = 64, zero: int = 0) -> bytes:
+    parts = np.array([top, zero, *indices], np.uint16), np.array(values, np.float32)
     return build(Header(Kind.COSINES, 0.0, 0, length, length), *parts)
 
 

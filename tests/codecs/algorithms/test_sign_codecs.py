@@ -268,8 +268,8 @@ def test_a_column_that_nobody_would_write_is_refused():
 @given(st.sampled_from(GOOD), st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=4))
 def test_damaged_ones_are_refused_or_stay_within_the_vector(payload, damages):
     raw = bytearray(payload)
-    for place, value in damages:
-        raw[place % len(raw)] = value
+    for index, value in damages:
+        raw[index % len(raw)] = value
     try:
         validate(raw, 20)
     except MalformedMessage:

@@ -28,11 +28,11 @@ def sorted_choice(v: np.ndarray, k: int) -> list[int]:
 
 
 def chosen(v: np.ndarray, k: int) -> list[int]:
-    places, values = largest(v, k)
+    indices, values = largest(v, k)
     there, others = largest(torch.from_numpy(v), k)
-    assert places.tolist() == there.tolist()
-    assert values.tobytes() == v[places].tobytes() == others.numpy().tobytes()
-    return places.tolist()
+    assert indices.tolist() == there.tolist()
+    assert values.tobytes() == v[indices].tobytes() == others.numpy().tobytes()
+    return indices.tolist()
 
 
 def both(compressor, v: np.ndarray, **memory) -> bytes | None:
@@ -107,9 +107,9 @@ def dgc_step(r, u, g, k, momentum):
     """The paper's, element by element."""
     u[:] = u * np.float32(momentum) + g
     r += u
-    places = sorted_choice(r, k)
-    sent = {place: float(r[place]) for place in places}
-    r[places], u[places] = 0.0, 0.0
+    indices = sorted_choice(r, k)
+    sent = {index: float(r[index]) for index in indices}
+    r[indices], u[indices] = 0.0, 0.0
     return sent
 
 
@@ -126,7 +126,7 @@ def test_dgc_corrects_the_momentum_and_masks_what_was_sent(kind):
         g = w - before
         sent = dgc_step(r, u, g, 4, 0.75)
         dense = expand(codec.emit(state, 0, n), n)
-        assert {int(place): float(dense[place]) for place in np.flatnonzero(dense)} == sent
+        assert {int(index): float(dense[index]) for index in np.flatnonzero(dense)} == sent
         assert np.asarray(state.r).tobytes() == r.tobytes()
         assert np.asarray(state.memory.kept["u"]).tobytes() == u.tobytes()
 
@@ -231,11 +231,11 @@ def test_randomk_is_right_on_average_and_as_far_off_as_it_says():
 
 def test_randomk_follows_from_seed_turn_and_place():
     v = np.random.default_rng(6).standard_normal(1000).astype(np.float32)
-    places = {
+    indices = {
         tuple(RandomK(0.01).compress(v, lo, CompressorState(4096, seed=seed, turns=turns)).indices.tolist())
         for seed, turns, lo in [(0, 0, 0), (0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 64)]
     }
-    assert len(places) == 4
+    assert len(indices) == 4
 
 
 # ------------------------------------------------------------------------------------------- contract, and refusals
@@ -255,9 +255,9 @@ def seeded(start=3, stride=7, count=4, length=50, values=(1.0, 2.0, 3.0, 4.0)) -
     return build(Header(Kind.SEEDED, 0.0, 0, length, count), preamble, np.array(values, np.float32))
 
 
-def sparse(places, values, length=50, count=None) -> bytes:
-    head = Header(Kind.SPARSE, 0.0, 0, length, len(places) if count is None else count)
-    return build(head, np.array(places, np.uint32), np.array(values, np.float32))
+def sparse(indices, values, length=50, count=None) -> bytes:
+    head = Header(Kind.SPARSE, 0.0, 0, length, len(indices) if count is None else count)
+    return build(head, np.array(indices, np.uint32), np.array(values, np.float32))
 
 
 GOOD = [seeded(), seeded(stride=51 - 2), seeded(stride=1, start=49), sparse([0, 49], [1.0, -1.0])]
@@ -293,8 +293,8 @@ def test_what_is_not_right_is_refused():
 @given(st.sampled_from(GOOD), st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=4))
 def test_damaged_ones_are_refused_or_stay_within_the_vector(payload, damages):
     raw = bytearray(payload)
-    for place, value in damages:
-        raw[place % len(raw)] = value
+    for index, value in damages:
+        raw[index % len(raw)] = value
     try:
         validate(raw, 60)
     except MalformedMessage:

@@ -89,9 +89,9 @@ def test_sketch_estimates_distances():
     """Unbiased, about 9% with 256 buckets; a change in a few places is seen as well as one everywhere."""
     rng = np.random.default_rng(0)
     a = rng.standard_normal(30_000).astype(np.float32)
-    for places in (slice(None), slice(100, 110), slice(29_990, None)):
+    for indices in (slice(None), slice(100, 110), slice(29_990, None)):
         b = a.copy()
-        b[places] += np.float32(0.1)
+        b[indices] += np.float32(0.1)
         true = float(((a - b).astype(np.float64) ** 2).sum())
         found = [squared_distance(sketch(a, seed), sketch(b, seed)) / true for seed in range(30)]
         assert np.mean(found) == pytest.approx(1.0, abs=0.07)

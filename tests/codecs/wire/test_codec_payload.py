@@ -63,8 +63,8 @@ def test_mutated_bytes_are_refused_or_harmless(kind, data):
     """Any damage is either still a valid payload within the vector, or ``MalformedMessage``; nothing else."""
     raw = bytearray(payload_of(kind))
     for _ in range(data.draw(st.integers(1, 4))):
-        place = data.draw(st.one_of(st.integers(0, HEADER.size - 1), st.integers(0, len(raw) - 1)))
-        raw[place] = data.draw(st.integers(0, 255))
+        index = data.draw(st.one_of(st.integers(0, HEADER.size - 1), st.integers(0, len(raw) - 1)))
+        raw[index] = data.draw(st.integers(0, 255))
     raw = raw[: data.draw(st.integers(0, len(raw)))] if data.draw(st.booleans()) else raw
     w = np.zeros(SIZE, np.float32)
     state = Tether().start(w, 2)

@@ -80,9 +80,9 @@ def test_what_is_written_is_read_and_is_small(scan):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 20, 127, 128, 129, 256, 300])
-@pytest.mark.parametrize("place", [0, 0.5, 1])
-def test_one_enormous_gap_does_not_blow_up_the_size(count, place):
-    before = int(count * place)
+@pytest.mark.parametrize("at", [0, 0.5, 1])
+def test_one_enormous_gap_does_not_blow_up_the_size(count, at):
+    before = int(count * at)
     words = made([*range(before), *range(LONGEST - count + before, LONGEST)])
     body = encode(words, LONGEST)
     assert body.size <= 4 * count + 3
@@ -134,9 +134,9 @@ def test_every_flipped_bit_and_every_other_length_is_refused_or_exact(count, spr
     length = count * spread
     body = encode(scattered(count, length), length)
     assert refused_or_exact(body, count, length)
-    for place in range(8 * body.size):
+    for at in range(8 * body.size):
         flipped = body.copy()
-        flipped[place // 8] ^= 1 << place % 8
+        flipped[at // 8] ^= 1 << at % 8
         refused_or_exact(flipped, count, length)
     for size in range(body.size):
         assert not refused_or_exact(body[:size], count, length)
@@ -153,8 +153,8 @@ def test_20_000_mutated_bodies_are_refused_or_exact():
         which = turn % len(subjects)
         body, (count, length) = bodies[which].copy(), subjects[which]
         for _ in range(rng.integers(1, 4)):
-            place = rng.integers(body.size)
-            body[place] = rng.integers(256) if turn % 3 else body[place] ^ (1 << rng.integers(8))
+            at = rng.integers(body.size)
+            body[at] = rng.integers(256) if turn % 3 else body[at] ^ (1 << rng.integers(8))
         if turn % 7 == 0:
             count, length = int(rng.integers(0, 300)), int(rng.integers(1, LONGEST))
         taken += refused_or_exact(body, count, length)
@@ -179,10 +179,10 @@ def test_nothing_is_written_beyond_the_buffers(count):
     assert (room[whole + 8 :] == 0xAB).all()
     room[whole:] = 0
     out = np.full(count + 200, 0xABCDABCD, np.uint32)
-    for place in range(8 * (whole - unary_nbytes), 8 * whole):
+    for at in range(8 * (whole - unary_nbytes), 8 * whole):
         more = room.copy()
-        more[place // 8] |= 1 << place % 8
-        more[place // 8 + 1 : whole] |= 0xFF if place % 2 else 0
+        more[at // 8] |= 1 << at % 8
+        more[at // 8 + 1 : whole] |= 0xFF if at % 2 else 0
         rice_read.read(more, whole, 50 * count, out[:count])
         assert (out[count:] == 0xABCDABCD).all()
 

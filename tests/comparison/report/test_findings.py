@@ -47,8 +47,8 @@ def test_one_seed_knows_no_spread() -> None:
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.5)), min_size=2, max_size=6))
 def test_the_sentence_names_exactly_those_within_the_spread(given_rows: list[tuple[float, float]]) -> None:
     rows = [
-        {"strategy": f"s{place}", "codec": "c", "topology": "t", "score": mean, "score_spread": spread}
-        for place, (mean, spread) in enumerate(given_rows)
+        {"strategy": f"s{index}", "codec": "c", "topology": "t", "score": mean, "score_spread": spread}
+        for index, (mean, spread) in enumerate(given_rows)
     ]
     (said,) = contest(rows, "score", "score", higher=True)
     best = max(rows, key=lambda row: float(str(row["score"])))

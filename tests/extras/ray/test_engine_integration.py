@@ -13,8 +13,8 @@ from commands import PATIENCE_S
 from ray.cluster_utils import Cluster
 
 from taut.engines.base import Exit
+from taut.engines.ray.bundles import NODE_STEP
 from taut.engines.ray.engine import RayEngine
-from taut.engines.ray.places import NODE_STEP
 
 SCRIPT = """
     import os, signal, sys, time

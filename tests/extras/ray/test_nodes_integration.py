@@ -10,7 +10,7 @@ from commands import JOB, PATIENCE_S, Command
 from nodes import add_node
 from ray.cluster_utils import Cluster
 
-from taut.engines.ray.places import NODE_STEP
+from taut.engines.ray.bundles import NODE_STEP
 from taut.supervisor.storage.store_reader import load_run
 
 

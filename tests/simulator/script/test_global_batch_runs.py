@@ -76,8 +76,23 @@ def test_every_sample_has_the_same_weight_whatever_round_it_is_in(tmp_path: Path
     assert loss(found) == pytest.approx(0.1 / 120 * 3 * float(x @ x), rel=1e-4)
 
 
-def test_other_strategies_share_the_global_batch_equally(tmp_path: Path) -> None:
-    simulate_script(replace(UNEQUAL, strategy="async", args=(*GLOBAL, "--one-loop")), output=tmp_path)
+@pytest.mark.parametrize("strategy", ["averaging:every=4", "fedavg:fraction=1,steps=4", "diloco:every=4"])
+def test_methods_in_rounds_reach_the_sum_of_speeds_too(strategy: str) -> None:
+    long = (*GLOBAL, "--samples", "4800", "--epochs", "4", "--one-loop")
+    unequal, equal = (simulated(replace(each, strategy=strategy), *long) for each in (UNEQUAL, EQUAL))
+    assert speed(unequal) > 0.85 * IDEAL
+    assert sum(each.samples for each in unequal.workers.values()) == 4 * 4800, "each sample once per pass"
+    assert loss(unequal) < 1.05 * loss(equal)
+    fixed = simulated(replace(UNEQUAL, strategy=strategy), "--batch-size", str(PART), *long[2:])
+    assert speed(unequal) > 2 * speed(fixed)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    ["async", "ssp:3", "dpsgd", "averaging:every=4,weights=equal", "averaging:robust=median", "admm", "sync:backup=1"],
+)
+def test_other_strategies_share_the_global_batch_equally(strategy: str, tmp_path: Path) -> None:
+    simulate_script(replace(UNEQUAL, strategy=strategy, args=(*GLOBAL, "--one-loop")), output=tmp_path)
     for sizes in read(tmp_path).values():
         assert set(sizes[:-3]) == {PART}
 

@@ -58,11 +58,11 @@ def test_both_halves_of_a_partition_train_on(strategy: str) -> None:
     assert found.error == "" and sorted(found.gone) == [2, 3]
     assert found.outcome is not None and found.identical and found.outcome.exact
     assert sorted(row.pid for row in found.outcome.workers.values() if row.state != "gone") == [1, 2, 3, 4]
-    for place, times in steps_of(trace).items():
+    for rank, times in steps_of(trace).items():
         assert len(times) == STEPS
         meanwhile = [time_s for time_s in times if CUT_S - 1.0 < time_s < HEALED_S]
         pauses = [later - earlier for earlier, later in pairwise(meanwhile)]
-        assert max(pauses) < PAUSE_S, f"worker {place} stood still for {max(pauses):.2f} s"
+        assert max(pauses) < PAUSE_S, f"worker {rank} stood still for {max(pauses):.2f} s"
     assert any("drifted=" in row.counted for row in found.workers.values()), "it is in the figures"
 
 
@@ -72,10 +72,10 @@ def test_who_is_not_chosen_sees_that_a_round_is_late_within_another_one() -> Non
     plan = FaultPlan(1).partition({0, 1, SUPERVISOR}, {2, 3}).between(cut_s, HEALED_S)
     found = run_with_faults(JOB, plan, strategy="fedavg:steps=4", args=("--steps", "36"), step_s=STEP_S, trace=trace)
     assert found.error == "" and sorted(found.gone) == [2, 3] and found.identical
-    for place, times in steps_of(trace).items():
+    for rank, times in steps_of(trace).items():
         meanwhile = [time_s for time_s in times if cut_s - 1.0 < time_s < HEALED_S]
         pauses = [later - earlier for earlier, later in pairwise(meanwhile)]
-        assert max(pauses) < 2.2 * round_s, f"worker {place} stood still for {max(pauses):.2f} s"
+        assert max(pauses) < 2.2 * round_s, f"worker {rank} stood still for {max(pauses):.2f} s"
 
 
 @pytest.mark.parametrize("strategy", ["dpsgd on ring", "averaging:every=2"])
@@ -88,7 +88,7 @@ def test_who_runs_out_of_data_while_its_round_is_held_up_trains_on_when_it_has_s
         JOB, plan, strategy=name, topology=topology, args=("--passes", "5"), step_s=STEP_S, trace=trace
     )
     assert found.error == "" and list(found.gone) == [1] and found.identical
-    for place, times in steps_of(trace).items():
+    for rank, times in steps_of(trace).items():
         pauses = [later - earlier for earlier, later in pairwise(times)]
         # Passes end at different times, and so rounds begin up to half a step apart: such waits are usual then.
-        assert place == 1 or max(pauses) < PAUSE_S + STEP_S / 2, f"worker {place} stood still for {max(pauses):.2f} s"
+        assert rank == 1 or max(pauses) < PAUSE_S + STEP_S / 2, f"worker {rank} stood still for {max(pauses):.2f} s"

@@ -70,5 +70,5 @@ def test_what_was_posted_before_a_mark_is_received_though_more_follows() -> None
         actions = channels.on(theirs, Arrived(0, sent.message, [bytes(each) for each in sent.payloads]), 0.0)
         delivered += [one.note.round for one in actions if isinstance(one, Heard)]
         channels.on(mine, Arrived(1, Receipt(len(delivered)), []), 0.0)
-        assert not mine.settled()
+        assert not mine.delivered()
     assert delivered == [0, 1, 2, 3] and mine.received(marks) and not mine.received(mine.posted())

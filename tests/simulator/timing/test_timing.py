@@ -116,9 +116,9 @@ def test_a_ring_meets_its_formula(workers: int) -> None:
 def test_all_reduces_move_the_bytes_that_their_formula_says(schedule: str, workers: int) -> None:
     parameters = 1_200_000 - 7
     few, many = (run(f"sync:schedule={schedule},bucket_mib=0", workers, n, parameters=parameters).workers for n in (3, 5))
-    for place in range(workers):
-        sent = (many[place].bytes_sent - few[place].bytes_sent) / 2
-        formula = named(schedule).bytes_sent(workers, place, 4 * (parameters + 7))
+    for rank in range(workers):
+        sent = (many[rank].bytes_sent - few[rank].bytes_sent) / 2
+        formula = named(schedule).bytes_sent(workers, rank, 4 * (parameters + 7))
         assert sent == pytest.approx(formula, rel=1e-3)  # and the records of the pieces
 
 

@@ -16,7 +16,7 @@ from taut.strategies.allreduce.compressed_group import CompressedGroup, pays
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.sync import Sync
 from taut.strategies.allreduce.sync_state import SyncState
-from taut.strategies.api import Heard, MemberPlace
+from taut.strategies.api import Heard, Membership
 from taut.strategies.compatibility import codecs_of, combine
 from taut.strategies.gossip.choco import Choco
 from taut.strategies.gossip.dpsgd import DPSGD
@@ -94,7 +94,7 @@ def test_replicas_are_equal_to_the_last_bit_whoever_dies(
     walked = [actor.weights for actor in world.actors.values() if isinstance(actor, Walker)]
     assert len({weights.tobytes() for weights in walked}) == 1
     assert np.isfinite(walked[0]).all()
-    machines = {type(actor.method_state.lanes[0].machine) for actor in world.actors.values()}
+    machines = {type(actor.method_state.buckets[0].machine) for actor in world.actors.values()}
     assert machines == {CompressedGroup}
 
 
@@ -109,9 +109,11 @@ def test_gathered_dense_payloads_are_the_sum_that_a_ring_makes(seed: int, worker
         ranks = tuple(range(workers))
         machines: list[Group] = []
         for rank in ranks:
-            place = MemberPlace(rank, ranks, parse_topology("complete"), 1)
+            membership = Membership(rank, ranks, parse_topology("complete"), 1)
             machines.append(
-                CompressedGroup(place, SIZE, VectorCodec(parse("dense"), SIZE)) if gathers else Group(place, SIZE)
+                CompressedGroup(membership, SIZE, VectorCodec(parse("dense"), SIZE))
+                if gathers
+                else Group(membership, SIZE)
             )
         under_way = []
         for rank, machine in enumerate(machines):
@@ -169,12 +171,12 @@ def test_what_was_given_was_sent_or_is_left(codec: str, seed: int) -> None:
 
 def test_a_round_that_is_run_again_is_not_encoded_again() -> None:
     """Else what was left out would be counted twice: the payload is kept."""
-    place = [MemberPlace(rank, (0, 1, 2), parse_topology("complete"), 1) for rank in range(3)]
+    membership = [Membership(rank, (0, 1, 2), parse_topology("complete"), 1) for rank in range(3)]
     coders = [VectorCodec(parse("topk:density=0.25"), 4) for _ in range(3)]
-    machines = [CompressedGroup(place[rank], 4, coders[rank]) for rank in range(3)]
+    machines = [CompressedGroup(membership[rank], 4, coders[rank]) for rank in range(3)]
     v = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
     under_way = [(rank, tell) for rank in (0, 1) for tell in machines[rank].begin(v, 1.0)]
-    under_way += [(2, tell) for tell in machines[2]._take_stand()]  # it dies before it contributes
+    under_way += [(2, tell) for tell in machines[2]._tell_last_round()]  # it dies before it contributes
     left = coders[0].left.copy()  # type: ignore[union-attr]
 
     def deliver() -> None:
@@ -187,8 +189,8 @@ def test_a_round_that_is_run_again_is_not_encoded_again() -> None:
     deliver()
     assert not machines[0].done
     for rank in (0, 1):
-        fresh = MemberPlace(rank, (0, 1), parse_topology("complete"), 2)
-        under_way.extend((rank, tell) for tell in machines[rank].placed(fresh))
+        fresh = Membership(rank, (0, 1), parse_topology("complete"), 2)
+        under_way.extend((rank, tell) for tell in machines[rank].members_changed(fresh))
     deliver()
     out = np.zeros(4, np.float32)
     assert machines[0].done and machines[1].done
@@ -226,7 +228,7 @@ def test_where_it_would_not_pay_a_ring_is_used(codec: str, workers: int, gathers
     """By the number that the run starts with, which all know alike: who is there may differ when they start."""
     actor = with_coder(codec, workers)
     world = MethodWorld(Sync(), [np.zeros(4, np.float32)] * 3, actor=actor, step=lambda actor: 1)
-    assert isinstance(world.actors[0].method_state.lanes[0].machine, CompressedGroup) == gathers
+    assert isinstance(world.actors[0].method_state.buckets[0].machine, CompressedGroup) == gathers
     world.run(3)
     world.finish()
 
@@ -269,8 +271,8 @@ def test_a_share_that_is_not_right_is_refused_and_changes_nothing(cut: int) -> N
     for rank in (0, 1):
         world.take_step(rank)
     for sender, to in ((0, 1), (1, 0)):
-        stand = world.queues[sender, to].popleft()
-        world.tell(to, Heard(sender, stand.note))
+        last_round = world.queues[sender, to].popleft()
+        world.tell(to, Heard(sender, last_round.note))
     share = world.queues[1, 0][0]
     state = world.actors[0].method_state
     for payload in (share.payload[:cut], share.payload[:-1], b"\xff" * len(share.payload)):
@@ -279,9 +281,9 @@ def test_a_share_that_is_not_right_is_refused_and_changes_nothing(cut: int) -> N
     for note in (Note("share", 9, 0, [1]), Note("share", 1, 0, []), Note("piece", 1, 0, [1, 0, 0])):
         with pytest.raises(MalformedMessage):
             world.tell(0, Heard(1, note, share.payload))
-    assert not state.lanes[0].machine.done
+    assert not state.buckets[0].machine.done
     world._quiet()
-    assert state.lanes[0].machine.done
+    assert state.buckets[0].machine.done
     with pytest.raises(MalformedMessage, match="round"):
         world.tell(0, Heard(1, share.note, share.payload))
 

@@ -17,7 +17,7 @@ from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.allreduce import group as group_module
 from taut.strategies.allreduce.group import Group
-from taut.strategies.api import MemberPlace, Tell
+from taut.strategies.api import Membership, Tell
 from taut.topologies.registry import parse
 
 SHAPE = parse("complete")
@@ -49,10 +49,10 @@ class World:
         self.dead: list[Member] = []
 
     def make(self, rank: int) -> Group:
-        return Group(self.place(rank), LENGTH, self.schedule)
+        return Group(self.membership(rank), LENGTH, self.schedule)
 
-    def place(self, rank: int) -> MemberPlace:
-        return MemberPlace(rank, tuple(sorted(self.alive)), SHAPE, self.version)
+    def membership(self, rank: int) -> Membership:
+        return Membership(rank, tuple(sorted(self.alive)), SHAPE, self.version)
 
     def send(self, rank: int, tells: list[Tell]) -> None:
         for tell in tells:
@@ -87,7 +87,7 @@ class World:
     def learn(self, rank: int) -> None:
         member = self.members[rank]
         member.version = self.version
-        self.send(rank, member.group.placed(self.place(rank)))
+        self.send(rank, member.group.members_changed(self.membership(rank)))
         for pair in list(self.queues):  # nothing more of the dead comes now
             if pair[1] == rank and pair[0] not in self.alive:
                 del self.queues[pair]
@@ -223,19 +223,19 @@ def test_a_round_that_nobody_completed_is_run_again_by_the_survivors() -> None:
 
 
 def test_no_weight_leaves_the_vector_alone() -> None:
-    group, x = Group(MemberPlace(0, (0,), SHAPE), 2), np.float32([3, 4])
+    group, x = Group(Membership(0, (0,), SHAPE), 2), np.float32([3, 4])
     assert group.begin(np.float32([1, 1]), 0.0) == []
     assert group.done and group.mean(x) == 0.0 and x.tolist() == [3, 4]
 
 
 def test_a_kept_vector_is_not_copied_and_not_changed() -> None:
-    group, x = Group(MemberPlace(0, (0,), SHAPE), 2), np.float32([3, 4])
+    group, x = Group(Membership(0, (0,), SHAPE), 2), np.float32([3, 4])
     group.begin(x, 2.0, keeps=True)
     assert group.mean(x) == 2.0 and x.tolist() == [3, 4]
 
 
 def test_what_makes_no_sense_is_refused_and_changes_nothing() -> None:
-    group = Group(MemberPlace(0, (0, 1), SHAPE, 3), 4)
+    group = Group(Membership(0, (0, 1), SHAPE, 3), 4)
     group.begin(np.ones(4, np.float32))
     group.heard(1, Note("stand", 0, 0, [3, 1]), b"")
     good = np.full(4, 2.0, np.float32)
@@ -257,6 +257,6 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing() -> None:
 
 def test_misuse() -> None:
     with pytest.raises(Misuse, match="ring"):
-        Group(MemberPlace(0, (0,), SHAPE), 2, "gather")
+        Group(Membership(0, (0,), SHAPE), 2, "gather")
     with pytest.raises(Misuse, match="3 elements"):
-        Group(MemberPlace(0, (0,), SHAPE), 2).begin(np.zeros(3, np.float32))
+        Group(Membership(0, (0,), SHAPE), 2).begin(np.zeros(3, np.float32))

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from taut.core.events import PeerGone
 from taut.strategies.allreduce.sync import Sync
 from taut.strategies.allreduce.sync_state import SyncState
-from taut.strategies.api import Placed
+from taut.strategies.api import MembersChanged
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
 
-MOST, LANES, STEPS = 5, 3, 4
+MOST, BUCKETS, STEPS = 5, 3, 4
 
 
 @dataclass
@@ -25,16 +25,16 @@ class Witness(Actor):
     """Its gradient of step t has t at its rank's place of each lane, and nothing elsewhere. ``finished_steps``: per step,
     the bits of the mean, and who is in it."""
 
-    sizes: tuple[int, ...] = (MOST,) * LANES
+    sizes: tuple[int, ...] = (MOST,) * BUCKETS
     finished_steps: dict[int, tuple[bytes, frozenset[int]]] = field(default_factory=dict)
 
     def proceeded(self) -> None:
         state: SyncState = self.method_state
         parties = set()
-        for lane in state.lanes:
-            sums = np.rint(self.x[lane.lo : lane.hi] * lane.machine.contributors).reshape(-1, MOST)
+        for bucket in state.buckets:
+            sums = np.rint(self.x[bucket.lo : bucket.hi] * bucket.machine.contributors).reshape(-1, MOST)
             (who,) = {frozenset(int(rank) for rank in np.flatnonzero(row)) for row in sums}
-            assert len(who) == lane.machine.contributors
+            assert len(who) == bucket.machine.contributors
             assert all((row[sorted(who)] == self.steps).all() for row in sums), "of this step, and once"
             parties.add(who)
         (party,) = parties
@@ -67,7 +67,7 @@ class Mortals(MethodWorld):
             del self.queues[pair]
         for gone in set(range(self.ranks)) - set(self.actors):
             self.channels.on(self.actors[rank].channels, PeerGone(gone), self.now)
-        self.tell(rank, Placed(self.place(rank)))
+        self.tell(rank, MembersChanged(self.membership(rank)))
 
 
 @given(
@@ -82,9 +82,9 @@ def test_no_gradient_of_a_survivor_is_lost(
     seed: int, workers: int, method: str, several: bool, moments: list[int]
 ) -> None:
     sync = Sync(schedule=method, bucket_mib=1e-5 if several else 0.0)
-    vectors = [np.zeros(MOST * LANES, np.float32)] * workers
+    vectors = [np.zeros(MOST * BUCKETS, np.float32)] * workers
     world = Mortals(sync, vectors, step=differentiate, seed=seed, actor=Witness)
-    assert len(world.actors[0].method_state.lanes) == (LANES if several else 1)
+    assert len(world.actors[0].method_state.buckets) == (BUCKETS if several else 1)
     unaware: list[int] = []
     for event in range(20_000):
         for _ in range(min(moments.count(event), len(world.actors) - 1)):

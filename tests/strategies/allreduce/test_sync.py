@@ -18,8 +18,8 @@ from torch.nn import functional as F
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.allreduce.sync import Sync
-from taut.strategies.allreduce.sync_state import SyncState, buckets
-from taut.strategies.api import Heard, MemberPlace, Stepped
+from taut.strategies.allreduce.sync_state import SyncState, cut_buckets
+from taut.strategies.api import Heard, Membership, Stepped
 from taut.strategies.registry import parse
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
@@ -234,7 +234,7 @@ def test_a_parameter_that_only_one_worker_used_moves_everywhere() -> None:
 
 @given(sizes=st.lists(st.integers(1, 2 << 18), min_size=1, max_size=20), mib=st.sampled_from([0.0, 0.5, 4.0]))
 def test_buckets_cover_everything_from_the_end(sizes: list[int], mib: float) -> None:
-    found = buckets(sizes, mib)
+    found = cut_buckets(sizes, mib)
     assert found[0][1] == len(sizes) and found[-1][0] == 0
     assert all(later[1] == earlier[0] for earlier, later in pairwise(found))
     assert all(sum(sizes[first:last]) * 4 >= mib * (1 << 20) for first, last in found[:-1])
@@ -258,9 +258,9 @@ def test_misuse(spec: str, says: str) -> None:
 
 
 def test_what_is_not_its_own_is_refused() -> None:
-    place = MemberPlace(0, (0, 1), parse_topology("complete"), 1)
+    membership = Membership(0, (0, 1), parse_topology("complete"), 1)
     for method in (Sync(), Sync(backup=1)):
-        state = method.start(place, walkers(method, 1, 0).actors[0])
+        state = method.start(membership, walkers(method, 1, 0).actors[0])
         with pytest.raises(MalformedMessage):
             method.on(state, Heard(1, Note("weights"), b""), 0.0)
     for note, payload in [
@@ -270,7 +270,7 @@ def test_what_is_not_its_own_is_refused() -> None:
         (Note("mean", 1, 0, [1, 0, 0]), bytes(8)),
         (Note("have", 1, 0, []), b""),
     ]:
-        state = method.start(place, walkers(method, 1, 0).actors[0])
+        state = method.start(membership, walkers(method, 1, 0).actors[0])
         method.on(state, Heard(1, Note("last", 0, 0, [1, 1])), 0.0)
         with pytest.raises(MalformedMessage):
             method.on(state, Heard(1, note, payload), 0.0)

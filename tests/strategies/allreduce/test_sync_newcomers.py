@@ -18,12 +18,12 @@ from taut.errors import MalformedMessage
 from taut.strategies.allreduce.state_transfer import NewcomerTransfer, TransferRequest
 from taut.strategies.allreduce.sync import Sync
 from taut.strategies.allreduce.sync_state import SyncState
-from taut.strategies.api import Placed, Stepped
+from taut.strategies.api import MembersChanged, Stepped
 from taut.testing.worlds.codec_actor import CoderActor
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
 
-MOST, SIZE, LANES, ROUNDS = 8, 4, 2, 8
+MOST, SIZE, BUCKETS, ROUNDS = 8, 4, 2, 8
 RATE, MOMENTUM = np.float32(0.1), np.float32(0.9)
 
 
@@ -32,7 +32,7 @@ def samples(rank: int) -> int:
 
 
 def target(rank: int) -> np.ndarray:
-    return np.random.default_rng(rank).normal(size=SIZE * LANES).astype(np.float32)
+    return np.random.default_rng(rank).normal(size=SIZE * BUCKETS).astype(np.float32)
 
 
 class Learner:
@@ -44,14 +44,14 @@ class Learner:
     method_state: SyncState
 
     def begin(self) -> None:
-        self.w = np.zeros(SIZE * LANES, np.float32)
-        self.m = np.zeros(SIZE * LANES, np.float32)
+        self.w = np.zeros(SIZE * BUCKETS, np.float32)
+        self.m = np.zeros(SIZE * BUCKETS, np.float32)
         self.history: dict[int, bytes] = {}
         self.exact = True
 
     def differentiate(self) -> int:
-        view = self.x.reshape(LANES, SIZE + MOST)
-        view[:, :SIZE] = (self.w - target(self.rank)).reshape(LANES, SIZE)
+        view = self.x.reshape(BUCKETS, SIZE + MOST)
+        view[:, :SIZE] = (self.w - target(self.rank)).reshape(BUCKETS, SIZE)
         view[:, SIZE:] = np.arange(MOST) == self.rank
         return samples(self.rank)
 
@@ -60,7 +60,7 @@ class Learner:
         if state.finished and state.rate is None and state.transfer.over:
             return  # it came when all was over
         if state.rate is not None:
-            view = self.x.reshape(LANES, SIZE + MOST)
+            view = self.x.reshape(BUCKETS, SIZE + MOST)
             gradient = view[:, :SIZE].reshape(-1)
             if self.exact:
                 (party,) = {tuple(np.flatnonzero(row)) for row in view[:, SIZE:]}
@@ -69,7 +69,7 @@ class Learner:
                 assert np.allclose(gradient, mean, atol=1e-5), "one worker with the sum of the batches"
             self.m = MOMENTUM * self.m + gradient
             self.w = self.w - RATE * self.m
-        self.history[state.lanes[0].machine.completed] = self.pack()
+        self.history[state.buckets[0].machine.completed] = self.pack()
 
     def pack(self) -> bytes:
         return self.w.tobytes() + self.m.tobytes()
@@ -81,7 +81,7 @@ class Learner:
 
 @dataclass
 class DenseLearner(Learner, Actor):
-    sizes: tuple[int, ...] = (SIZE + MOST,) * LANES
+    sizes: tuple[int, ...] = (SIZE + MOST,) * BUCKETS
     w: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class Comings(MethodWorld):
             event = PeerJoined(other) if other in self.actors else PeerGone(other)
             if other != rank:
                 self.channels.on(self.actors[rank].channels, event, self.now)
-        self.tell(rank, Placed(self.place(rank)))
+        self.tell(rank, MembersChanged(self.membership(rank)))
 
 
 def step(actor: Actor) -> int:
@@ -133,7 +133,7 @@ def step(actor: Actor) -> int:
 
 
 def rounds(actor: Actor) -> int:
-    completed: int = actor.method_state.lanes[0].machine.completed
+    completed: int = actor.method_state.buckets[0].machine.completed
     return completed
 
 
@@ -153,7 +153,7 @@ def test_who_joins_makes_the_same_steps(seed: int, workers: int, how: str, chang
         backup=int(how == "backup"),
         bucket_mib=1e-5 if how == "lanes" else 0.0,
     )
-    vectors = [np.zeros((SIZE + MOST) * LANES, np.float32)] * workers
+    vectors = [np.zeros((SIZE + MOST) * BUCKETS, np.float32)] * workers
     kind = CodedLearner if how == "codec" else DenseLearner
     world = Comings(method, vectors, step=step, seed=seed, actor=kind)
     world.unaware = set()
@@ -170,8 +170,8 @@ def test_who_joins_makes_the_same_steps(seed: int, workers: int, how: str, chang
         able = [rank for rank, one in sorted(world.actors.items()) if rounds(one) < ROUNDS or not one.proceed]
         if not world._happen(able) and not world.unaware and event > max(moment for moment, _ in changes):
             break
-    forsaken = [one for one in world.actors.values() if method.forsaken(one.method_state)]
-    assert not forsaken, "somebody had the state at every moment"
+    state_lost = [one for one in world.actors.values() if method.state_lost(one.method_state)]
+    assert not state_lost, "somebody had the state at every moment"
     for one in world.actors.values():
         assert rounds(one) >= ROUNDS, f"worker {one.rank} waits for ever"
     everybody: list[Learner] = [*world.actors.values()]  # type: ignore[list-item]
@@ -182,7 +182,7 @@ def test_who_joins_makes_the_same_steps(seed: int, workers: int, how: str, chang
 
 
 def world_of(workers: int, **settings: int) -> Comings:
-    vectors = [np.zeros((SIZE + MOST) * LANES, np.float32)] * workers
+    vectors = [np.zeros((SIZE + MOST) * BUCKETS, np.float32)] * workers
     world = Comings(Sync(bucket_mib=0.0, **settings), vectors, step=step, actor=DenseLearner)
     world.unaware = set()
     return world
@@ -195,8 +195,8 @@ def test_a_newcomer_is_told_when_nobody_is_left_who_has_the_state() -> None:
     world.die(0)
     world.learn(1)
     method, state = world.method, world.actors[1].method_state
-    world.tell(1, Placed(world.place(1)))
-    assert isinstance(method, Sync) and method.bare(state) and method.forsaken(state)
+    world.tell(1, MembersChanged(world.membership(1)))
+    assert isinstance(method, Sync) and method.bare(state) and method.state_lost(state)
 
 
 def test_who_comes_when_all_have_finished_has_what_they_have() -> None:

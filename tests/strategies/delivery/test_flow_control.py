@@ -55,7 +55,7 @@ def test_each_update_counts_once_at_each_neighbour_however_long_it_was_silent(se
     world.run(3)
     world.finish()
     for rank, each in world.actors.items():
-        for other, steps in ((one, world.actors[one].steps) for one in [rank, *world.place(rank).neighbours()]):
+        for other, steps in ((one, world.actors[one].steps) for one in [rank, *world.membership(rank).neighbours()]):
             assert each.x[other] == 0.25 * steps
 
 

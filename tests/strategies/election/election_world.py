@@ -23,22 +23,22 @@ BEAT_S = 0.5
 
 @dataclass
 class Worker:
-    """``stands``: by stamp, which members told that they are in that view, and after which round."""
+    """``last_rounds``: by stamp, which members told that they are in that view, and after which round."""
 
     rank: int
     assembly: Election
     round: int = 0
     alone: bool = False  # it hears no supervisor
-    stands: dict[int, dict[int, int]] = field(default_factory=dict)
+    last_rounds: dict[int, dict[int, int]] = field(default_factory=dict)
 
     @property
     def at(self) -> int:
         return self.assembly.view.stamp if self.assembly.views else -1
 
     @property
-    def settled(self) -> bool:
+    def agreed(self) -> bool:
         view = self.assembly.view
-        return self.stands.get(view.stamp, {}).keys() >= set(view.members)
+        return self.last_rounds.get(view.stamp, {}).keys() >= set(view.members)
 
 
 @dataclass
@@ -80,9 +80,11 @@ class World:
     def enter(self, worker: Worker, view: View) -> None:
         if worker.rank not in view.members or view.stamp <= worker.at:
             return
-        worker.assembly.placed(view)
-        worker.stands = {stamp: stands for stamp, stands in worker.stands.items() if stamp >= view.stamp}
-        worker.stands.setdefault(view.stamp, {})[worker.rank] = worker.round
+        worker.assembly.entered(view)
+        worker.last_rounds = {
+            stamp: last_rounds for stamp, last_rounds in worker.last_rounds.items() if stamp >= view.stamp
+        }
+        worker.last_rounds.setdefault(view.stamp, {})[worker.rank] = worker.round
         for other in view.members:
             if other != worker.rank:
                 self.post(worker.rank, other, (view.stamp, worker.round))
@@ -94,7 +96,7 @@ class World:
         self._do(worker, worker.assembly.tick(self.now, alone, alone, RHYTHM))
 
     def _agree(self, worker: Worker) -> None:
-        if worker.assembly.views and worker.settled:
+        if worker.assembly.views and worker.agreed:
             worker.assembly.agreed(worker.at)
 
     def _do(self, worker: Worker, answer: Answer) -> None:
@@ -116,7 +118,7 @@ class World:
     def make_round(self, view: View) -> bool:
         """All members of the view make the next round, if they can."""
         members = [self.workers[rank] for rank in view.members]
-        if any(one.rank in self.dead or one.at != view.stamp or not one.settled for one in members):
+        if any(one.rank in self.dead or one.at != view.stamp or not one.agreed for one in members):
             return False
         after = max(one.round for one in members)
         if after == NEW:
@@ -151,7 +153,7 @@ class World:
             self.enter(worker, what)
         else:
             stamp, round = what  # type: ignore[misc]
-            worker.stands.setdefault(stamp, {})[sender] = round
+            worker.last_rounds.setdefault(stamp, {})[sender] = round
             self._agree(worker)
 
     # ------------------------------------------------------------------------------------------- the supervisor

@@ -108,7 +108,7 @@ def test_a_majority_that_is_together_goes_on_and_a_minority_does_not(workers: in
 def _asked(rank: int, members: list[int]) -> Election:
     """A worker that has agreed on these members with all, and has lost the supervisor."""
     assembly = Election(rank)
-    assembly.placed(View(0, 1, members))
+    assembly.entered(View(0, 1, members))
     assembly.agreed(1)
     assembly.tick(0.0, True, True, [500] * 64)
     return assembly
@@ -128,7 +128,7 @@ def test_a_vote_is_void_once_another_view_is_entered() -> None:
     assembly, views = _asked(0, [0, 1, 2, 3]), [View(0, 1, [0, 1, 2, 3])]
     assert assembly.heard(1, Presence(4, 1, [0, 1, 2], views), 0.0).tells
     assert assembly.voted
-    assembly.placed(View(0, 2, [0, 1, 2]))
+    assembly.entered(View(0, 2, [0, 1, 2]))
     assert not assembly.voted
     assert assembly.heard(1, Presence(4, -1, [], [View(4, 1, [0, 1, 2], own=True)]), 0.0).enter is None
 
@@ -195,7 +195,7 @@ def test_a_supervisor_that_is_heard_is_left_to_decide() -> None:
 def test_a_worker_with_more_views_than_it_can_tell_does_not_vote() -> None:
     assembly = Election(0)
     for version in range(1, MOST_VIEWS + 3):
-        assembly.placed(View(0, version, [0, 1, 2, version + 10]))
+        assembly.entered(View(0, version, [0, 1, 2, version + 10]))
     assert len(assembly.presence().views) == MOST_VIEWS
     asked = Presence(1, 1, [0, 1], [assembly.view])
     assembly.tick(0.0, True, True, [500] * 8)
@@ -214,6 +214,6 @@ def test_a_worker_with_more_views_than_it_can_tell_does_not_vote() -> None:
 )
 def test_words_that_make_no_sense_are_refused(word: Presence) -> None:
     assembly = Election(0)
-    assembly.placed(View(0, 3, [0, 1, 2]))
+    assembly.entered(View(0, 3, [0, 1, 2]))
     with pytest.raises(MalformedMessage):
         assembly.heard(1, word, 0.0)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.api import Draining, Heard, Placed, Proceed, Stepped, Tell
+from taut.strategies.api import Draining, Heard, MembersChanged, Proceed, Stepped, Tell
 from taut.strategies.gossip.codistillation import Codistillation, CodistillationState, Teacher
 from taut.strategies.registry import parse
 from taut.testing.worlds.method_actor import Actor
@@ -44,7 +44,7 @@ def test_weights_travel_rarely_and_are_as_they_were(seed: int, workers: int, eve
     )
     world.run(12)
     for rank, actor in world.actors.items():
-        neighbours = world.place(rank).neighbours()
+        neighbours = world.membership(rank).neighbours()
         assert actor.method_state.sent + actor.method_state.withheld == 12 // every * len(neighbours)
         assert sorted(actor.method_state.teachers) == (sorted(neighbours) if every <= 12 else [])
         for teacher in actor.method_state.teachers.values():
@@ -90,8 +90,8 @@ class Student:
         self.params = FlatParams(self.model)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
         self.method = method
-        self.place = MethodWorld(method, [np.zeros(1, np.float32)] * 2).place
-        self.state = method.start(self.place(seed % 2), SimpleNamespace(x=self.params.vector))  # type: ignore[arg-type]
+        self.membership = MethodWorld(method, [np.zeros(1, np.float32)] * 2).membership
+        self.state = method.start(self.membership(seed % 2), SimpleNamespace(x=self.params.vector))  # type: ignore[arg-type]
         rounds = SimpleNamespace(method=method, method_state=self.state)
         self.distillation = Distillation(self.model, self.params, rounds)  # type: ignore[arg-type]
 
@@ -227,6 +227,6 @@ def test_the_gone_are_forgotten_and_the_end_is_at_once() -> None:
     assert [type(a) for a in method.on(state, Stepped(0), 0.0)] == [Proceed], "idle turns send nothing"
     world.kill(1)
     assert not state.teachers
-    method.on(state, Placed(world.place(0)), 0.0)
+    method.on(state, MembersChanged(world.membership(0)), 0.0)
     assert method.on(state, Ended(), 0.0) == []
     assert len(method.on(state, Draining(), 0.0)) == 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse, RunFailed
-from taut.strategies.api import Heard, Method, Placed, Stepped
+from taut.strategies.api import Heard, MembersChanged, Method, Stepped
 from taut.strategies.gossip.adpsgd import ADPSGD
 from taut.strategies.gossip.choco import Choco
 from taut.strategies.gossip.dpsgd import DPSGD
@@ -76,10 +76,10 @@ def test_disagreement_shrinks_at_least_by_the_second_eigenvalue(topology: str, w
 def test_along_the_second_eigenvector_it_is_exactly_the_eigenvalue(topology: str) -> None:
     mixing = parse(topology).wire(range(9)).matrix()
     values, vectors = np.linalg.eigh(mixing)
-    place = int(np.argsort(np.abs(values))[-2])
-    world = MethodWorld(DPSGD(), [np.full(1, x, np.float32) for x in vectors[:, place]], topology=topology)
+    membership = int(np.argsort(np.abs(values))[-2])
+    world = MethodWorld(DPSGD(), [np.full(1, x, np.float32) for x in vectors[:, membership]], topology=topology)
     world.run(6)
-    assert distance_from_mean(world) == pytest.approx(abs(values[place]) ** 6, rel=1e-3)
+    assert distance_from_mean(world) == pytest.approx(abs(values[membership]) ** 6, rel=1e-3)
 
 
 def distance_from_mean(world: MethodWorld) -> float:
@@ -343,7 +343,7 @@ def test_a_message_that_comes_twice_is_refused_and_one_of_the_past_dropped() -> 
     with pytest.raises(MalformedMessage, match="second message"):
         world.tell(0, message)
     world.version += 1
-    world.tell(0, Placed(world.place(0)))
+    world.tell(0, MembersChanged(world.membership(0)))
     world.tell(0, message)
     assert world.actors[0].method_state.dropped == 2  # the one that waited, and the one that came late
     assert not world.actors[0].method_state.inbox

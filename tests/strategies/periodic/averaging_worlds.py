@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from taut.core.events import Ended
-from taut.strategies.api import Draining, Heard, HeldUp, Method, MethodEvent, Placed
+from taut.strategies.api import Draining, Heard, HeldUp, MembersChanged, Method, MethodEvent
 from taut.testing.worlds.method_actor import Actor, Vector
 from taut.testing.worlds.method_world import MethodWorld
 
@@ -19,7 +19,7 @@ class Watched(MethodWorld):
 
     def tell(self, rank: int, event: MethodEvent) -> None:
         actor = self.actors[rank]
-        training = actor.proceed and not actor.ended and isinstance(event, Heard | Placed)
+        training = actor.proceed and not actor.ended and isinstance(event, Heard | MembersChanged)
         before = actor.x.copy() if training else None
         super().tell(rank, event)
         assert before is None or np.array_equal(before, actor.x), f"{event} changed x while worker {rank} trained"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.api import Heard, HeldUp, MemberPlace, Method
+from taut.strategies.api import Heard, HeldUp, Membership, Method
 from taut.strategies.periodic.admm import ADMM
 from taut.strategies.periodic.averaging import Averaging
 from taut.strategies.periodic.diloco import DiLoCo
@@ -134,7 +134,7 @@ def test_traffic_of_averaging_is_that_of_its_rounds(seed: int, every: int) -> No
     workers, size, rounds = 4, 64, 3
     world = MethodWorld(Averaging(every=every), starts(workers, size), seed=seed, step=wander)
     world.run(every * rounds)
-    numbers = 3 + 2  # the group's and ours
+    numbers = 3 + 4  # the group's and ours
     dense = rounds * 2 * (workers - 1) * 4 * (size + numbers)  # 2 (p - 1) / p of the vector, from each of p
     assert world.sent_nbytes == dense
 
@@ -264,7 +264,7 @@ def test_shards_cover_the_vector() -> None:
     for length in (0, 1, 5, 16, 17, 100):
         for shards in (1, 7, 16):
             vector = np.zeros(length, np.float32)
-            center = Center(None, MemberPlace(0, (0,), parse_topology("complete")), None, vector, shards)  # type: ignore[arg-type]
+            center = Center(None, Membership(0, (0,), parse_topology("complete")), None, vector, shards)  # type: ignore[arg-type]
             for shard in range(center.shards):
                 assert len(vector[center.part(shard)])
                 vector[center.part(shard)] += 1

@@ -136,7 +136,7 @@ def test_a_centre_whose_holder_dies_is_asked_again_with_what_was_given() -> None
         assert world.actors[0].proceed
         world.take_step(0)
     before = world.actors[0].x.copy()
-    world.kill(1)  # the heir is worker 0 itself
+    world.kill(1)  # the receiver is worker 0 itself
     np.testing.assert_array_equal(world.actors[0].x, before)
     state = world.actors[0].method_state
     world.take_step(0)

@@ -22,7 +22,7 @@ from taut.simulator.script.run import simulate_script
 from taut.strategies.allreduce.final_model import KIND
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import trimmed_count
-from taut.strategies.api import Draining, Heard, HeldUp, MemberPlace, Tell
+from taut.strategies.api import Draining, Heard, HeldUp, Membership, Tell
 from taut.strategies.registry import parse
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
@@ -37,7 +37,7 @@ WILD = st.lists(st.floats(width=32), min_size=SIZE, max_size=SIZE)
 
 def members(kind: str, count: int) -> list[RobustGroup]:
     ranks = tuple(range(count))
-    return [RobustGroup(MemberPlace(rank, ranks, SHAPE, 1), SIZE, kind) for rank in ranks]
+    return [RobustGroup(Membership(rank, ranks, SHAPE, 1), SIZE, kind) for rank in ranks]
 
 
 def deliver(groups: list[RobustGroup], under_way: list[tuple[int, Tell]], seed: int = 0) -> None:
@@ -46,8 +46,8 @@ def deliver(groups: list[RobustGroup], under_way: list[tuple[int, Tell]], seed: 
     while under_way:
         pairs = sorted({(sender, tell.to) for sender, tell in under_way})
         pair = dice.choice(pairs)
-        place = next(n for n, (sender, tell) in enumerate(under_way) if (sender, tell.to) == pair)
-        sender, tell = under_way.pop(place)
+        membership = next(n for n, (sender, tell) in enumerate(under_way) if (sender, tell.to) == pair)
+        sender, tell = under_way.pop(membership)
         more = groups[tell.to].heard(sender, tell.note, bytes(tell.payload))
         under_way += [(tell.to, one) for one in more]
 
@@ -152,19 +152,19 @@ def test_a_latecomer_believes_more_than_half_of_those_before_it() -> None:
 def test_a_lie_about_where_one_stands_brings_no_result_and_no_harm() -> None:
     """Worker 0 says that it has completed the round; when it is gone, the others complete it."""
     groups = members("median", 4)
-    under_way = [(rank, tell) for rank in range(4) for tell in groups[rank]._take_stand()]
+    under_way = [(rank, tell) for rank in range(4) for tell in groups[rank]._tell_last_round()]
     deliver(groups, under_way)
     tells = {rank: groups[rank].begin(np.float32([rank] * SIZE)) for rank in (1, 2, 3)}
     assert all(tells.values())  # under way when the members change, and then void
     for rank in (1, 2, 3):
-        place = MemberPlace(rank, (0, 1, 2, 3), SHAPE, 2)
-        under_way += [(rank, tell) for tell in groups[rank].placed(place) if tell.to]
+        membership = Membership(rank, (0, 1, 2, 3), SHAPE, 2)
+        under_way += [(rank, tell) for tell in groups[rank].members_changed(membership) if tell.to]
         under_way.append((0, Tell(rank, Note("stand", 2, 0, [2, 0.0]))))
     deliver(groups, under_way)
     assert not any(group.done for group in groups)
     assert not groups[1].hears(Note("result", 1, 0, [2]))
     for rank in (1, 2, 3):
-        under_way += [(rank, tell) for tell in groups[rank].placed(MemberPlace(rank, (1, 2, 3), SHAPE, 3))]
+        under_way += [(rank, tell) for tell in groups[rank].members_changed(Membership(rank, (1, 2, 3), SHAPE, 3))]
     deliver(groups, under_way)
     out = np.zeros(SIZE, np.float32)
     assert all(groups[rank].done and groups[rank].mean(out) == 3.0 and out[0] == 2.0 for rank in (1, 2, 3))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from taut.codecs import REGISTRY as CODECS
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.api import Draining, Finished, Heard, Placed, Proceed, Stepped, Tell
+from taut.strategies.api import Draining, Finished, Heard, MembersChanged, Proceed, Stepped, Tell
 from taut.strategies.probing import link_measurement
 from taut.strategies.probing.link_measurement import (
     FIRST_BURST_NBYTES,
@@ -199,7 +199,7 @@ def test_a_drain_ends_it_at_any_moment() -> None:
     assert state.held and not any(isinstance(action, Proceed) for action in actions)
     answers = method.on(state, Draining(), 9.0)
     assert {type(action) for action in answers} == {Proceed, Tell, Finished}
-    assert method.on(state, Placed(world.place(0)), 9.0) == []
+    assert method.on(state, MembersChanged(world.membership(0)), 9.0) == []
     assert not state.complete and method.figures(state)["measured"] == 0.0
 
 

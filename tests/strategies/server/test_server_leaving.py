@@ -192,9 +192,9 @@ def test_what_waits_for_a_silent_server_is_one_push_and_one_question() -> None:
 
 def test_what_was_counted_at_one_opening_is_taken_over_once() -> None:
     """Its giver hands it over again when the first taker dies, who may have handed it on before."""
-    heir = Shard(np.float32([3]), Remedy(), opened=np.float32([3]), silent={1, 2}, openings={30})
+    receiver = Shard(np.float32([3]), Remedy(), opened=np.float32([3]), silent={1, 2}, openings={30})
     for w, openings in ((np.float32([6]), {10, 20}), (np.float32([5]), {10})):
-        heir.adopt(w, np.float32([4]), {}, frozenset(openings))
-    assert heir.w.tolist() == [6.0]
-    heir.adopt(np.float32([100]), None, {}, frozenset({40}))
-    assert heir.w.tolist() == [102.0]
+        receiver.adopt(w, np.float32([4]), {}, frozenset(openings))
+    assert receiver.w.tolist() == [6.0]
+    receiver.adopt(np.float32([100]), None, {}, frozenset({40}))
+    assert receiver.w.tolist() == [102.0]

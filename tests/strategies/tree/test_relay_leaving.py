@@ -15,7 +15,7 @@ from leaving_worlds import LeavingWorld
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Draining, Heard, Leaving, Placed, Refuse, Stepped, Tell
+from taut.strategies.api import Draining, Heard, Leaving, MembersChanged, Refuse, Stepped, Tell
 from taut.strategies.tree.relay import Relay
 from taut.strategies.tree.spanning_tree import tree_key
 
@@ -44,7 +44,7 @@ class Late(LeavingWorld):
     def hear_of_it(self, rank: int) -> None:
         if rank in self.behind:
             self.behind.discard(rank)
-            self.tell(rank, Placed(self.place(rank)))
+            self.tell(rank, MembersChanged(self.membership(rank)))
 
     def happen(self) -> None:
         if self.behind and self.random.random() < self.promptness:
@@ -181,7 +181,9 @@ def test_a_leaver_takes_nothing_more_and_answers_nothing():
     actions = world.method.on(world.actors[1].method_state, Heard(0, tree.note, tree.payload), 0.0)
     actions += world.method.on(world.actors[1].method_state, Heard(0, update.note, update.payload), 0.0)
     assert actions == []
-    assert world.method.on(world.actors[1].method_state, Placed(world.place(1)), 0.0) == [], "everybody has been told"
+    assert world.method.on(world.actors[1].method_state, MembersChanged(world.membership(1)), 0.0) == [], (
+        "everybody has been told"
+    )
     world.join()
     assert [item.note.kind for item in world.queues[(1, 3)]] == ["going"], "so is who comes later"
 

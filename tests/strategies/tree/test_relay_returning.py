@@ -13,7 +13,7 @@ from leaving_worlds import LeavingWorld
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, Placed, Stepped, Tell
+from taut.strategies.api import Heard, MembersChanged, Stepped, Tell
 from taut.strategies.delivery.residual_handoff import ResidualHandoff
 from taut.strategies.tree.relay import Relay
 from taut.strategies.tree.unacknowledged import KINDS, Unsent
@@ -32,7 +32,7 @@ class Parting(LeavingWorld):
         self.version += 1
         self.queues = {pair: queue for pair, queue in self.queues.items() if not set(pair) & set(ranks)}
         for other in sorted(self.actors):  # those who are away are told nothing
-            self.tell(other, Placed(self.place(other)))
+            self.tell(other, MembersChanged(self.membership(other)))
 
     def train_alone(self, rank: int, steps: int) -> None:
         actor = self.away[rank]

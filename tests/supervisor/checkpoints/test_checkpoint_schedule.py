@@ -20,8 +20,8 @@ from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 LENGTH, BATCH, WORKERS = 100, 5, 3
 
 
-def places(spans: Iterable[Span]) -> set[tuple[int, int]]:
-    return {(epoch, place) for epoch, lo, hi in spans for place in range(lo, hi)}
+def indices(spans: Iterable[Span]) -> set[tuple[int, int]]:
+    return {(epoch, index) for epoch, lo, hi in spans for index in range(lo, hi)}
 
 
 def cluster(workers: int = WORKERS, every: Interval | None = None) -> Checkpointing:
@@ -47,7 +47,7 @@ class Trainee:
         while self.held and samples:
             lease, at = self.held[0]
             until = min(lease.hi, at + samples)
-            self.trained |= places([(lease.epoch, at, until)])
+            self.trained |= indices([(lease.epoch, at, until)])
             samples -= until - at
             self.held[0] = (lease, until)
             if until == lease.hi:
@@ -93,9 +93,9 @@ def test_what_is_in_the_copies_and_what_is_undone_are_all_there_is(moves: list[t
             run.done(worker, CheckpointDone(1, 10, "aa"))
             run.advance(3.0, 0.0)
     saved = next(action for action in run.outbox.take() if isinstance(action, SaveCheckpoint))
-    undone = places(tuple(span) for span in saved.manifest["undone"])  # type: ignore[attr-defined]
+    undone = indices(tuple(span) for span in saved.manifest["undone"])  # type: ignore[attr-defined]
     contained = set().union(*(one.copied or set() for one in trainees))
-    begun = {(epoch, place) for epoch, each in run.leases.passes.items() for place in range(each.length)}
+    begun = {(epoch, index) for epoch, each in run.leases.passes.items() for index in range(each.length)}
     assert contained | undone == begun
     assert not contained & undone
     again = continued(dict.fromkeys(run.leases.passes, LENGTH), joined(tuple(s) for s in undone_spans(undone)))
@@ -103,15 +103,15 @@ def test_what_is_in_the_copies_and_what_is_undone_are_all_there_is(moves: list[t
     dealt: set[tuple[int, int]] = set()
     for epoch in (0, 1):
         while isinstance(lease := again.request(0, epoch, LENGTH, batch=BATCH, live_workers=2), Lease):
-            fresh = places([(lease.epoch, lease.lo, lease.hi)])
+            fresh = indices([(lease.epoch, lease.lo, lease.hi)])
             assert not fresh & dealt
             dealt |= fresh
-    assert dealt | contained == begun | {(epoch, place) for epoch in (0, 1) for place in range(LENGTH)}
+    assert dealt | contained == begun | {(epoch, index) for epoch in (0, 1) for index in range(LENGTH)}
     assert again.samples_again == 0, "nothing of it was trained on twice"
 
 
 def undone_spans(undone: set[tuple[int, int]]) -> list[Span]:
-    return [(epoch, place, place + 1) for epoch, place in undone]
+    return [(epoch, index, index + 1) for epoch, index in undone]
 
 
 def test_who_dies_is_not_waited_for_and_who_failed_to_write_ends_it() -> None:

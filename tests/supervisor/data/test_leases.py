@@ -48,13 +48,13 @@ class Team:
             assert isinstance(answer, Lease)
             assert 0 <= answer.lo < answer.hi <= self.length
             self.holding[rank].append(answer)
-            self.dealt.update((answer.epoch, place) for place in range(answer.lo, answer.hi))
+            self.dealt.update((answer.epoch, index) for index in range(answer.lo, answer.hi))
         return answer
 
     def finish(self, rank: int) -> None:
         ids = [lease.lease for lease in self.holding[rank]]
         for lease in self.holding[rank]:
-            self.trained.update((lease.epoch, place) for place in range(lease.lo, lease.hi))
+            self.trained.update((lease.epoch, index) for index in range(lease.lo, lease.hi))
         assert self.leases.done(rank, ids) == sum(lease.hi - lease.lo for lease in self.holding[rank])
         self.holding[rank] = []
 
@@ -103,7 +103,7 @@ def play(team: Team, moves: list[tuple[str, int]], deaths: bool) -> None:
 @given(teams, moves)
 def test_without_deaths_every_place_is_dealt_and_trained_exactly_once(team: Team, moves: list[tuple[str, int]]) -> None:
     play(team, moves, deaths=False)
-    every = {(epoch, place): 1 for epoch in range(team.passes) for place in range(team.length)}
+    every = {(epoch, index): 1 for epoch in range(team.passes) for index in range(team.length)}
     assert team.dealt == every
     assert team.trained == every
     assert (team.leases.samples_again, team.leases.samples_undone) == (0, 0)
@@ -115,7 +115,7 @@ def test_with_deaths_every_place_is_trained_and_what_was_dealt_again_is_counted(
     team: Team, moves: list[tuple[str, int]]
 ) -> None:
     play(team, moves, deaths=True)
-    every = {(epoch, place) for epoch in range(team.passes) for place in range(team.length)}
+    every = {(epoch, index) for epoch in range(team.passes) for index in range(team.length)}
     assert set(team.trained) == every
     assert sum(team.dealt.values()) == len(every) + team.leases.samples_again
     assert team.leases.samples_again == team.uncertain

@@ -27,14 +27,14 @@ def live(run: Scripted) -> set[int]:
 
 def finish_pass(run: Scripted, ranks: list[int], epoch: int) -> set[int]:
     """The workers train on all of a pass; which places they were dealt, each once."""
-    places: set[int] = set()
+    indices: set[int] = set()
     waiting = list(ranks)
     read = {rank: len(run.sent.get(b"%d" % rank, [])) for rank in ranks}
     for rank in ranks:
         ask(run, rank, epoch)
     for _ in range(10_000):
         if not waiting:
-            return places
+            return indices
         run.now += 0.01
         run.take(run.cluster.tick(run.now))
         for rank in list(waiting):
@@ -44,8 +44,8 @@ def finish_pass(run: Scripted, ranks: list[int], epoch: int) -> set[int]:
                 if isinstance(one.message, Lease):
                     assert one.message.epoch == epoch
                     its = set(range(one.message.lo, one.message.hi))
-                    assert not places & its
-                    places |= its
+                    assert not indices & its
+                    indices |= its
                     run.say(rank, LeaseDone([one.message.lease]))
                     ask(run, rank, epoch)
                 elif isinstance(one.message, NoLease):

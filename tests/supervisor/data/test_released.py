@@ -76,7 +76,7 @@ def test_the_count_is_what_was_trained_twice(own: int, begun: int, late: bool, c
     dealt = run.heard(1, Lease)
     reserve = run.heard(1, Reserve)[-1].spans if run.heard(1, Reserve) else []
     touched = dealt[:begun]
-    left = [(epoch, place, place + BATCH) for epoch, lo, hi in reserve for place in range(lo, hi, BATCH)]
+    left = [(epoch, index, index + BATCH) for epoch, lo, hi in reserve for index in range(lo, hi, BATCH)]
     touched += [Lease(own_lease(1, number), *span) for number, span in enumerate(left[:own])]
     for lease in touched:
         trained.update(range(lease.lo, lease.hi))

@@ -202,9 +202,9 @@ class Play:
         self.run.come_back()
 
     def train(self, one: Trainee, lease: Lease) -> None:
-        places = [(lease.epoch, place) for place in range(lease.lo, lease.hi)]
-        self.trained.update(places)
-        self.order += places
+        indices = [(lease.epoch, index) for index in range(lease.lo, lease.hi)]
+        self.trained.update(indices)
+        self.order += indices
         one.samples += lease.hi - lease.lo
         one.leases.done(lease)
 
@@ -212,7 +212,7 @@ class Play:
         """No place is in two hands, and none that was trained on is in any."""
         every = [span for one in self.team for span in one.hands()]
         assert count(joined(every)) == count(every), "two have the same places"
-        assert not any((epoch, place) in self.trained for epoch, lo, hi in every for place in range(lo, hi))
+        assert not any((epoch, index) in self.trained for epoch, lo, hi in every for index in range(lo, hi))
 
     @property
     def over(self) -> bool:
@@ -240,8 +240,8 @@ class Play:
             self.run.cluster.admission.held,
         )
         assert set(self.trained.values()) == {1}
-        places = Counter(epoch for epoch, _ in self.trained)
-        assert all(places[epoch] == self.length(epoch) for epoch in range(self.passes))
+        indices = Counter(epoch for epoch, _ in self.trained)
+        assert all(indices[epoch] == self.length(epoch) for epoch in range(self.passes))
 
 
 @settings(max_examples=some(60), deadline=None)
@@ -386,9 +386,9 @@ def test_of_what_is_left_three_quarters_are_set_aside_and_told():
     run.train(0, 1)
     busy(run, 0, 1)
     told = [run.heard(rank, Reserve)[-1] for rank in (0, 1)]
-    places = [count(each.spans) for each in told]
+    indices = [count(each.spans) for each in told]
     left = LENGTH * PASSES - sum(lease.hi - lease.lo for rank in (0, 1) for lease in run.heard(rank, Lease))
-    assert 0.65 * left <= sum(places) <= 0.75 * left
+    assert 0.65 * left <= sum(indices) <= 0.75 * left
     assert not any(overlap(one, other) for one in told[0].spans for other in told[1].spans)
     assert all(each.length == LENGTH for each in told)
 
@@ -437,19 +437,19 @@ def test_one_who_is_given_up_leaves_what_it_may_have_begun_counted_and_the_rest_
     reserves = Reserves(leases)
     ask = LeaseRequest(0, 1000, 10, True, 1)
     told = reserves.balance({0: ask, 1: ask}, {0: 100.0, 1: 100.0}, 0.0)
-    places = count(told[0].spans)
-    assert places == 370
+    indices = count(told[0].spans)
+    assert indices == 370
     assert leases.release(0, doubt=40) == 40
     while isinstance(lease := leases.request(1, 0, 1000, batch=10, live_workers=1), Lease):
         leases.done(1, [lease.lease])
     assert leases.samples_again == 40
 
 
-@pytest.mark.parametrize("places", [0, 10, 35, 80, 200])
-def test_a_reserve_is_cut_between_batches(places: int):
+@pytest.mark.parametrize("indices", [0, 10, 35, 80, 200])
+def test_a_reserve_is_cut_between_batches(indices: int):
     spans = [(0, 20, 100), (0, 200, 230), (1, 0, 50)]
-    left = trimmed(spans, 0, places, 10)
-    assert count(span for span in left if span[0] == 0) <= places or places >= 110
+    left = trimmed(spans, 0, indices, 10)
+    assert count(span for span in left if span[0] == 0) <= indices or indices >= 110
     assert all(lo % 10 == 0 for _, lo, _ in left) and left[-1] == (1, 0, 50)
 
 
@@ -471,7 +471,7 @@ def test_passes_are_trained_on_one_after_the_other(workers: int):
             one.take()
             if one.holds:
                 lease = one.holds.pop(0)
-                order += [(lease.epoch, place) for place in range(lease.lo, lease.hi)]
+                order += [(lease.epoch, index) for index in range(lease.lo, lease.hi)]
                 play.train(one, lease)
         play.deliver(play.run.take(play.run.cluster.tick(play.run.now)))
         if play.over:

@@ -89,8 +89,8 @@ def test_whatever_is_lost_every_sample_is_trained_and_counted(seed: int, workers
         elif act < 0.8 and held[rank]:
             lease = held[rank].pop(chance.choice(sorted(held[rank])))
             done[rank][lease.lease] = lease
-            for place in range(lease.lo, lease.hi):
-                trained[place] += 1
+            for index in range(lease.lo, lease.hi):
+                trained[index] += 1
             say(rank, LeaseDone([lease.lease]))
         else:
             take(run.say(rank, Heartbeat(Statistics(), [], said=said[rank])))
@@ -129,7 +129,7 @@ def test_the_end_is_told_again() -> None:
     total = 8
     run.say(0, Upload(0, total), b"1234")
     run.say(0, Returned(0, "done", 0, [], []))  # the rest was lost
-    run.say(0, Upload(4, total), b"5678")  # of the former attempt, and passed over
+    run.say(0, Upload(4, total), b"5678")  # of the previous attempt, and passed over
     assert not run.saves
     run.say(0, Upload(0, total), b"12345678")
     assert run.saves == [b"12345678"]

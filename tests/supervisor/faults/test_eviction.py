@@ -41,7 +41,7 @@ def live(run: Scripted) -> list[int]:
 
 
 def returning(run: Scripted, rank: int, was: int, pid: int | None = None) -> None:
-    """The process of worker ``was`` (or ``pid``) asks for another place over the connection of ``rank``."""
+    """The process of worker ``was`` (or ``pid``) asks for another rank over the connection of ``rank``."""
     run.say(rank, msgspec.structs.replace(hello(pid or 100 + was), was=was))
 
 

@@ -110,7 +110,7 @@ def test_who_has_spoken_gets_leases_at_once_and_what_the_silent_hold_stays_their
         run.say(0, LeaseRequest(0, LENGTH, 10, True))
         dealt = [(lease.lo, lease.hi) for lease in run.heard(0, Lease)]
     assert run.cluster.recovering and not run.heard(0, NoLease)
-    assert sorted(place for lo, hi in dealt for place in range(lo, hi)) == list(range(theirs.hi, LENGTH))
+    assert sorted(index for lo, hi in dealt for index in range(lo, hi)) == list(range(theirs.hi, LENGTH))
     run.say(0, LeaseRequest(0, LENGTH, 10, False))
     assert run.heard(0, NoLease), "who has other passes to go on with does not wait for one that may be dead"
 
@@ -189,8 +189,8 @@ def test_nothing_that_was_finished_is_dealt_twice_and_all_is_trained(seed, worke
         elif held[rank]:
             lease = held[rank].pop(chance.choice(list(held[rank])))
             finished[rank].append(lease)
-            for place in range(lease.lo, lease.hi):
-                times_trained[place] += 1
+            for index in range(lease.lo, lease.hi):
+                times_trained[index] += 1
             take(run.say(rank, LeaseDone([lease.lease])))
     assert run.cluster.leases.samples_undone == 0
     assert times_trained == [1] * LENGTH

@@ -60,7 +60,7 @@ class Actor:
             case Start():
                 self.ask(run)
             case Lease(lease, epoch, lo, hi):
-                self.trained += [(epoch, place) for place in range(lo, hi)]
+                self.trained += [(epoch, index) for index in range(lo, hi)]
                 run.say(self.number, LeaseDone([lease]))
                 self.ask(run)
             case NoLease():
@@ -130,8 +130,8 @@ def test_the_run_ends_and_the_data_are_covered(incidents: dict[int, str], worker
     if not killed:
         assert outcome.exit_code == 0
         assert outcome.samples_again == 0
-        assert Counter(place for one in actors.values() for place in one.trained) == {
-            (epoch, place): 1 for epoch in range(PASSES) for place in range(LENGTH)
+        assert Counter(index for one in actors.values() for index in one.trained) == {
+            (epoch, index): 1 for epoch in range(PASSES) for index in range(LENGTH)
         }
     if outcome.model is not None:
         assert outcome.exit_code == 0, outcome.error

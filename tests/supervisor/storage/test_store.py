@@ -4,6 +4,7 @@ else."""
 from __future__ import annotations
 
 import math
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -204,9 +205,9 @@ def test_the_file_is_in_write_ahead_mode(tmp_path: Path) -> None:
 def test_of_all_who_take_over_at_once_one_does(tmp_path: Path) -> None:
     a_run(tmp_path).close()
     folder = tmp_path / "20261115-031822-quiet-otter"
-    former = StoreWriter(folder, folder.name)
-    former.remember(101.0, 3, ("tcp://127.0.0.1:1", "127.0.0.1", ""), b"all")
-    former.flush()
+    previous = StoreWriter(folder, folder.name)
+    previous.remember(101.0, 3, ("tcp://127.0.0.1:1", "127.0.0.1", ""), b"all")
+    previous.flush()
     with sqlite3.connect(folder / "run.sqlite") as database:
         database.execute("update run set pid = 0")  # as of a process that is gone
     together = threading.Barrier(8)
@@ -227,11 +228,11 @@ def test_of_all_who_take_over_at_once_one_does(tmp_path: Path) -> None:
     watch = Standby(folder, FakeClock())
     assert (watch.look(), watch.term) == ("living", 4), "the others must not take over from the one that did"
     with pytest.raises(Superseded, match="of term 4"):
-        former.append(3, b"and more")
+        previous.append(3, b"and more")
     write_token_file(folder / KEYS_FILE, RunKeys.generate().text)
     with pytest.raises(Superseded, match="of term 4"):
         Supervisor.recover(folder, term=3)
-    former.close()
+    previous.close()
 
 
 def test_a_supervisor_on_a_machine_that_is_gone_beats_no_more_and_one_that_writes_does(tmp_path: Path) -> None:
@@ -239,8 +240,8 @@ def test_a_supervisor_on_a_machine_that_is_gone_beats_no_more_and_one_that_write
     store = StoreWriter(folder, folder.name)
     store.begin(1.0, "", {}, {})
     assert not Standby(folder, FakeClock()).beats(), "it never wrote"
-    place = ("tcp://127.0.0.1:1", "127.0.0.1", "")
-    store.remember(101.0, 0, place, b"all")
+    index = ("tcp://127.0.0.1:1", "127.0.0.1", "")
+    store.remember(101.0, 0, index, b"all")
     store.flush()
     with sqlite3.connect(folder / "run.sqlite") as database:
         database.execute("update run set host = 'elsewhere'")
@@ -251,8 +252,40 @@ def test_a_supervisor_on_a_machine_that_is_gone_beats_no_more_and_one_that_write
 
     def writes(seconds: float) -> None:
         clock.advance(seconds)
-        store.remember(clock.now(), 0, place, b"all")
+        store.remember(clock.now(), 0, index, b"all")
         store.flush()
 
     assert Standby(folder, clock).beats(writes)
     store.close()
+
+
+@pytest.mark.parametrize("deleted", ["run.sqlite", "run.sqlite*"])
+def test_a_store_that_is_deleted_during_the_run_is_written_again(tmp_path: Path, deleted: str) -> None:
+    store, clock = a_run(tmp_path), FakeClock()
+    journal = Journal(store, clock.now(), 100.0)
+    journal.record("joined", "worker 0", clock.now())
+    journal.flush(clock.now(), at_once=True)
+    for path in (tmp_path / store.name).glob(deleted):
+        path.unlink()
+    journal.record("joined", "worker 1", clock.now())
+    journal.flush(clock.now(), at_once=True)
+    journal.record("joined", "worker 2", clock.now())
+    journal.flush(clock.now(), at_once=True)
+    assert not journal.broken
+    told = [event.text for event in journal.events]
+    assert [text for text in told if "nothing is lost" in text] == [
+        f"{store.path} was deleted: it is written again, and nothing is lost"
+    ]
+    journal.finished(OUTCOME, clock.now())
+    journal.close()
+    record = load_run(tmp_path, store.name)
+    assert [event.text for event in record.events] == told and record.outcome is not None
+
+
+def test_a_run_folder_that_is_deleted_ends_the_store_with_a_word(tmp_path: Path) -> None:
+    store, clock = a_run(tmp_path), FakeClock()
+    journal = Journal(store, clock.now(), 100.0)
+    shutil.rmtree(tmp_path / store.name)
+    journal.flush(clock.now(), at_once=True)
+    assert journal.broken and "could not be written" in journal.events[-1].text
+    journal.close()

@@ -50,8 +50,8 @@ class Noisy(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
     def __len__(self) -> int:
         return len(X)
 
-    def __getitem__(self, place: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return X[place] + 0.01 * torch.randn(6), Y[place]
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return X[index] + 0.01 * torch.randn(6), Y[index]
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,16 @@ class Job:
     seed: int = 0
     data: Any = field(default=(X, Y))
     epochs: int = 4
+    size: dict[str, int] = field(default_factory=lambda: {"batch_size": 20})
+    scale_lr: str | None = None
     dead: threading.Event = field(default_factory=threading.Event)
 
     def parts(self) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
         torch.manual_seed(self.seed)
         random.seed(self.seed)
         np.random.seed(self.seed)
-        layers = [nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.3), nn.Linear(8, 6)]
+        norm = nn.LayerNorm if "global_batch" in self.size else nn.BatchNorm1d  # a part may be one sample
+        layers = [nn.Linear(6, 8), norm(8), nn.Tanh(), nn.Dropout(0.3), nn.Linear(8, 6)]
         model = nn.Sequential(*layers)
         optimizer: torch.optim.Optimizer
         if self.optimizer == "SGD":
@@ -83,7 +86,7 @@ class Job:
 
     def supervisor(self, folder: Path, resume: Found | None, workers: int, every: str) -> Supervisor:
         chosen = {"strategy": self.strategy, "topology": "complete", "codec": self.codec, "seed": self.seed}
-        chosen |= {"workers": workers, "checkpoint_every": every}
+        chosen |= {"workers": workers, "checkpoint_every": every, "scale_lr": self.scale_lr}
         origin = Origin(resume=resume)
         made = Supervisor(chosen, folder, run=folder.name, workers=workers, seed=self.seed, origin=origin)
         made.start()
@@ -132,7 +135,7 @@ class Job:
     def _train(self, worker: Any, model: nn.Module, scheduler: Any) -> Iterator[int]:
         rounds = self.epochs if self.loop == "epochs" else 1
         for _ in range(rounds):
-            for x, y in worker.batches(self.data, batch_size=20, epochs=self.epochs if rounds == 1 else None):
+            for x, y in worker.batches(self.data, **self.size, epochs=self.epochs if rounds == 1 else None):
                 noise = 0.01 * torch.randn(x.shape) + random.gauss(0.0, 0.01) + float(np.random.normal(0.0, 0.01))
                 worker.step(F.cross_entropy(model(x + noise), y))
                 if self.loop == "one":
@@ -215,23 +218,26 @@ def together(
 
 
 @pytest.mark.parametrize(
-    ("strategy", "codec", "workers"),
+    ("strategy", "codec", "workers", "more"),
     [
-        ("async", "tether", 3),
-        ("async", "threshold", 1),
-        ("sync", "dense", 3),
-        ("dpsgd", "dense", 1),
-        ("sync for 4 steps, then averaging for 3 steps, then async", "tether", 2),
+        ("async", "tether", 3, {}),
+        ("async", "threshold", 1, {}),
+        ("sync", "dense", 3, {"scale_lr": "linear:2"}),
+        ("sync", "dense", 3, {"size": {"global_batch": 40}}),
+        ("averaging:every=3", "dense", 1, {"size": {"global_batch": 40}}),
+        ("dpsgd", "dense", 1, {}),
+        ("sync for 4 steps, then averaging for 3 steps, then async", "tether", 2, {}),
     ],
 )
-def test_another_number_of_workers(strategy: str, codec: str, workers: int, tmp_path: Path) -> None:
-    job = Job(strategy=strategy, codec=codec, epochs=12)
+def test_another_number_of_workers(strategy: str, codec: str, workers: int, more: dict[str, Any], tmp_path: Path) -> None:
+    job = Job(strategy=strategy, codec=codec, epochs=12, **more)
     together(job, tmp_path / "run", 2, kill=8)
     found = last_good(tmp_path / "run" / FOLDER)
     assert found is not None and len(found.manifest.files) == 2
     now = resolve({"workers": workers}, environ={}, cwd="/nowhere")
     left = continued_settings(now, found.manifest)
     assert strategy.endswith(left.strategy) and left.workers == workers and left.codec == codec
+    assert left.scale_lr == job.scale_lr
     outcome = together(replace(job, strategy=left.strategy), tmp_path / "run", workers, resume=found)
     assert outcome is not None and outcome.exit_code == 0 and outcome.identical, outcome
     assert (outcome.samples_undone, outcome.samples_again) == (0, 0)

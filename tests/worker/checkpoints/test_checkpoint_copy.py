@@ -45,7 +45,7 @@ def test_a_copy_has_the_bits_of_its_sources(sources: list[torch.Tensor], room: i
         patch.setattr(memory_copy, "PIECE_NBYTES", piece)
         memory = CopyMemory(room)
         beside(memory.touch)
-        named = {str(place): source for place, source in enumerate(sources)}
+        named = {str(index): source for index, source in enumerate(sources)}
         copy = Copy(named, memory, now=("0",))
         before = [source.clone() for source in sources]
         others = [threading.Thread(target=copy.work) for _ in range(threads)]

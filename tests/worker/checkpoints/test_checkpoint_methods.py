@@ -48,13 +48,13 @@ def test_it_comes_back(
     assert found is not None and len(found.manifest.files) == 2
     parts = [read_part(found.folder / part_name(part.rank)) for part in found.manifest.files.values()]
     restored: dict[int, dict[str, np.ndarray]] = {}
-    restore = Resumption.restore_talk
+    restore = Resumption.restore_exchange
 
     def watched(self: Resumption, talk: Any) -> None:
         restore(self, talk)
         restored[self.rank] = fields(talk.method_state, (*common, *own))
 
-    monkeypatch.setattr(Resumption, "restore_talk", watched)
+    monkeypatch.setattr(Resumption, "restore_exchange", watched)
     outcome = together(Job(strategy=strategy, codec="dense", epochs=12), tmp_path / "run", workers, resume=found)
     assert outcome is not None and outcome.exit_code == 0 and outcome.identical
     assert sorted(restored) == list(range(workers))

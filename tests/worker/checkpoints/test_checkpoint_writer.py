@@ -48,7 +48,7 @@ def test_the_bits_are_those_of_a_thread(
     scribe: WriterProcess, tmp_path: Path, sizes: list[int], hurry: float | None
 ) -> None:
     """In whatever hurry, order after order."""
-    tensors = {str(place): torch.randint(0, 256, (size,), dtype=torch.uint8) for place, size in enumerate(sizes)}
+    tensors = {str(index): torch.randint(0, 256, (size,), dtype=torch.uint8) for index, size in enumerate(sizes)}
     by_thread = write_views(tmp_path / "thread", part_views({"steps": 1}, tensors))
     by_scribe = write_views(tmp_path / "new" / "scribe", part_views({"steps": 1}, tensors), scribe, hurry)
     assert by_scribe == by_thread
@@ -132,8 +132,8 @@ def test_errands_are_done_in_order_and_a_fault_ends_none_but_its_own(monkeypatch
     def fail() -> None:
         raise KeyError("a fault")
 
-    for place in range(5):
-        background.submit(fail if place == 2 else lambda place=place: done.append(place))  # type: ignore[misc]
+    for index in range(5):
+        background.submit(fail if index == 2 else lambda index=index: done.append(index))  # type: ignore[misc]
     background.submit(over.set)
     assert over.wait(PATIENCE_S) and done == [0, 1, 3, 4]
     assert [repr(fault) for fault in faults] == ["KeyError('a fault')"]

@@ -55,7 +55,7 @@ def test_a_phase_ends_without_a_neighbour_that_begins_in_the_next_one() -> None:
 
 
 def test_a_death_after_a_phase_does_not_end_the_next_one() -> None:
-    """The former stage is through again without the dead: that is no news of the present one."""
+    """The previous phase is through again without the dead: that is no news of the present one."""
     status = RunStatus()
     stages = stages_of(status)
     stages.met(1, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +31,7 @@ class Workers:
         speeds = RoundSpeeds(sum(given), sum(each > 0 for each in given), len(given))
         for share, seconds, mine in zip(self.shares, taken, given, strict=True):
             share.measured(share.size, seconds)
-            share.follow(speeds, mine)
+            share.follow(replace(speeds, own=mine))
         return max(taken)
 
     def rounds(self, count: int) -> None:
@@ -85,10 +87,10 @@ def test_a_share_changes_slowly_while_nobody_comes_or_goes(totals: list[float]) 
     share = BatchShare(256, 4)
     for _ in range(4):
         share.measured(10, 1.0)
-    share.follow(RoundSpeeds(40.0, 4, 4))
+    share.follow(RoundSpeeds(40.0, 4, 4, share.speed))
     for total in totals:
         before = share.exact
-        share.follow(RoundSpeeds(total, 4, 4))
+        share.follow(RoundSpeeds(total, 4, 4, share.speed))
         assert before * (1 - STEP) - 1e-9 <= share.exact <= before + STEP * (256 - before) + 1e-9
         assert 1 <= share.size <= 256
 
@@ -97,7 +99,7 @@ def test_shares_follow_at_once_where_a_worker_goes() -> None:
     workers = Workers([100.0] * 3, 240)
     workers.rounds(10)
     for share in workers.shares[:2]:
-        share.follow(RoundSpeeds(200.0, 2, 2))
+        share.follow(RoundSpeeds(200.0, 2, 2, share.speed))
     assert workers.sizes[:2] == [120, 120]
 
 
@@ -106,7 +108,7 @@ def test_a_newcomer_whose_speed_is_unknown_counts_as_an_average_worker() -> None
     workers.rounds(10)
     newcomer = BatchShare(300, 3)
     for share in (*workers.shares, newcomer):
-        share.follow(RoundSpeeds(400.0, 2, 3))
+        share.follow(RoundSpeeds(400.0, 2, 3, share.speed))
     assert [*workers.sizes, newcomer.size] == [50, 150, 100]
 
 
@@ -115,5 +117,5 @@ def test_sums_that_make_no_sense_leave_a_share_in_its_bounds(total: float) -> No
     share = BatchShare(256, 4)
     for _ in range(4):
         share.measured(10, 1.0)
-    share.follow(RoundSpeeds(total, 4, 4))
+    share.follow(RoundSpeeds(total, 4, 4, share.speed))
     assert 1 <= share.size <= 256

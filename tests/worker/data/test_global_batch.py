@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from taut.errors import Misuse
 from taut.strategies.allreduce.round_speeds import RoundSpeeds
 from taut.strategies.allreduce.sync_state import SyncState
 from taut.strategies.local import Wish
+from taut.strategies.registry import REGISTRY, parse
 from taut.supervisor.data.leases import Leases
 from taut.worker.data.batch_share import BatchShare
 from taut.worker.data.batches import BatchPlan, Dealer
@@ -148,3 +151,13 @@ def test_a_global_batch_smaller_than_the_number_of_workers_is_refused(monkeypatc
         with pytest.raises(Misuse, match="global_batch=2 with 3 workers"):
             worker.batches(DATA, global_batch=2)
         assert len(worker.batches(DATA, global_batch=30)) == 2, "one batch of each global batch"
+
+
+def test_the_table_says_of_every_strategy_whether_parts_follow_speeds() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "worker.md").read_text().partition("### Global batch")[2]
+    said: dict[str, str] = {}
+    for row in re.findall(r"^\| (`.*) \| (by speed|equal) \|", page, re.MULTILINE):
+        said |= dict.fromkeys(re.findall(r"`(\w+)`", row[0]), row[1])
+    choices = {name: parse(name) for name in REGISTRY}
+    shares = {name: each.is_method and each.method().shares_speeds for name, each in choices.items()}
+    assert said == {name: "by speed" if each else "equal" for name, each in shares.items()}

@@ -14,13 +14,17 @@ from torch.nn import functional as F
 from worker_threads import ThreadSeat, in_threads
 
 from taut.codecs import parse as parse_codec
+from taut.core.events import Heard
+from taut.core.messages import Note
 from taut.errors import Misuse, NonFiniteUpdate
 from taut.strategies.allreduce.sync import Sync
 from taut.strategies.delivery.channels import Channels
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.comm.comm_thread import CommThread
+from taut.worker.comm.rejections import Rejections
 from taut.worker.exchange.buckets import GradientBuckets
 from taut.worker.exchange.gradients import gradient_rounds
+from taut.worker.exchange.torch_distributed import RENDEZVOUS, TorchDistributedExchange
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.optimizers import joined, members_of
 from taut.worker.model.replica import Replica
@@ -48,7 +52,7 @@ class Net(nn.Module):
 class SyncSeat(ThreadSeat):
     def __init__(self, node: CommThread, params: FlatParams, method: Sync, codec: str) -> None:
         super().__init__(node, params)
-        replica = Replica(params, parse_codec(codec), talks=False)
+        replica = Replica(params, parse_codec(codec), uses_codec=False)
         self.exchange = gradient_rounds(method, replica, node, parse_topology("complete"), self.watch)
         if codec != "dense":
             self.exchange.local.coder = FlatParamsCodec(replica.codec, params, self.watch, node.rank, node.workers)
@@ -364,3 +368,12 @@ def test_a_gradient_that_is_not_finite_is_named_and_not_sent() -> None:
 
     models = train(Sync(), momentum, batches([[5]]), spoiling, codec="topk:density=0.5")
     assert flat(models[0]).tobytes() == flat(Net()).tobytes()
+
+
+def test_a_rendezvous_that_is_no_text_is_counted_against_its_sender() -> None:
+    exchange: Any = TorchDistributedExchange.__new__(TorchDistributedExchange)
+    exchange.comm = SimpleNamespace(rejections=Rejections())
+    exchange._deliver(Heard(0, Note(RENDEZVOUS, 4000), b"\xff\xfe"))
+    assert exchange._store_at is None and exchange.comm.rejections.counts[0] == 1
+    exchange._deliver(Heard(0, Note(RENDEZVOUS, 4000), b"10.0.0.7"))
+    assert exchange._store_at == ("10.0.0.7", 4000)

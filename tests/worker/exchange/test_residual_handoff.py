@@ -30,28 +30,28 @@ def moved(one: Replica, seed: int) -> None:
 
 @pytest.mark.parametrize("codec", RESIDUAL)
 def test_nothing_is_lost_when_a_worker_leaves(codec):
-    """The heir's residual afterwards is the sum of both, to the last bit of the addition."""
-    leaver, heir = replica(codec), replica(codec)
+    """The receiver's residual afterwards is the sum of both, to the last bit of the addition."""
+    leaver, receiver = replica(codec), replica(codec)
     moved(leaver, 1)
-    moved(heir, 2)
-    before = heir.codec_state.r + leaver.codec_state.r
+    moved(receiver, 2)
+    before = receiver.codec_state.r + leaver.codec_state.r
     assert leaver.codec_state.r.any()
-    for payload in leaver.bequest():
-        heir.inherit(payload)
-    assert heir.codec_state.r.tobytes() == before.tobytes()
+    for payload in leaver.residual_parts():
+        receiver.inherit(payload)
+    assert receiver.codec_state.r.tobytes() == before.tobytes()
 
 
 def test_the_tether_leaves_nothing():
     leaver = replica("tether:slack=2^-6")
     moved(leaver, 1)
-    assert list(leaver.bequest()) == []
+    assert list(leaver.residual_parts()) == []
 
 
 def test_without_feedback_nothing_is_left():
     leaver = replica("qsgd")
     moved(leaver, 1)
     assert leaver.codec_state.r.any()
-    assert list(leaver.bequest()) == []
+    assert list(leaver.residual_parts()) == []
 
 
 def coder(codec: str) -> FlatParamsCodec:
@@ -61,43 +61,43 @@ def coder(codec: str) -> FlatParamsCodec:
 @pytest.mark.parametrize("codec", RESIDUAL)
 def test_a_coder_goes_on_with_what_another_left(codec):
     """What it says next and keeps then is its own and the other's, within rounding."""
-    leaver, heir = coder(codec), coder(codec)
+    leaver, receiver = coder(codec), coder(codec)
     v = np.random.default_rng(0).standard_normal(leaver.size, np.float32)
     leaver.encode(v, 2.0)
-    heir.encode(v, 1.0)
-    assert leaver.left is not None and heir.left is not None
-    both = leaver.left + heir.left
-    for part in leaver.bequest():
-        heir.inherit(part)
-    assert heir.left.tobytes() == both.tobytes()
+    receiver.encode(v, 1.0)
+    assert leaver.left is not None and receiver.left is not None
+    both = leaver.left + receiver.left
+    for part in leaver.residual_parts():
+        receiver.inherit(part)
+    assert receiver.left.tobytes() == both.tobytes()
 
 
 def test_a_turn_that_was_broken_off_is_handed_on_too():
     """It was encoded, and nobody was told."""
-    leaver, heir = coder("threshold:tau=2^-1"), coder("threshold:tau=2^-1")
+    leaver, receiver = coder("threshold:tau=2^-1"), coder("threshold:tau=2^-1")
     v = np.random.default_rng(0).standard_normal(leaver.size, np.float32)
     leaver.prepare(v, 1.0)
-    for part in leaver.bequest():
-        heir.inherit(part)
-    assert heir.left == pytest.approx(v, abs=1e-6)
+    for part in leaver.residual_parts():
+        receiver.inherit(part)
+    assert receiver.left == pytest.approx(v, abs=1e-6)
 
 
 def test_an_inheritance_is_checked():
-    heir = replica("threshold:tau=2^-6")
-    good = next(iter(_left(heir)))
+    receiver = replica("threshold:tau=2^-6")
+    good = next(iter(_left(receiver)))
     for bad in (
         b"",
         good[:-1],
         good[:1] + b"\xff" + good[2:],
-        heir.codec.emit(heir.codec_state, 0, heir.params.size) or b"",
+        receiver.codec.emit(receiver.codec_state, 0, receiver.params.size) or b"",
     ):
         with pytest.raises(MalformedMessage):
-            heir.inherit(bad)
+            receiver.inherit(bad)
 
 
 def _left(one: Replica):
     moved(one, 3)
-    return one.bequest()
+    return one.residual_parts()
 
 
 @pytest.mark.parametrize("codec", ["dense", "topk", "int8", "sign", "powersgd", "qsgd", "demo", "dgc", "fp16", "onebit"])

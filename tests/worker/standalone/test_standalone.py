@@ -17,8 +17,8 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 class Adder(taut.Worker):
     """Publishes its own unit vector, and adds up what it hears."""
 
-    def __init__(self, place: int, workers: int) -> None:
-        self.unit = np.eye(workers, dtype=np.float32)[place]
+    def __init__(self, index: int, workers: int) -> None:
+        self.unit = np.eye(workers, dtype=np.float32)[index]
         self.sum = np.zeros(workers, np.float32)
 
     def iterate(self) -> np.ndarray:
@@ -31,7 +31,7 @@ class Adder(taut.Worker):
 
 
 def test_complete_topology_brings_everything_to_everybody() -> None:
-    topology = taut.Topology.complete(Adder(place, 4) for place in range(4))
+    topology = taut.Topology.complete(Adder(index, 4) for index in range(4))
     taut.run(topology, iterations=50)
     for worker in topology.workers:
         assert worker.sum.tolist() == [50.0] * 4
@@ -39,7 +39,7 @@ def test_complete_topology_brings_everything_to_everybody() -> None:
 
 def test_updates_go_to_neighbours_and_no_further() -> None:
     line = taut.Topology()
-    a, b, c = (line.worker(Adder(place, 3)) for place in range(3))
+    a, b, c = (line.worker(Adder(index, 3)) for index in range(3))
     line.channel(a, b)
     line.channel(b, c)
     taut.run(line, iterations=20)

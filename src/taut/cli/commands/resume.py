@@ -116,7 +116,7 @@ def find_checkpoint(record: StoredRun, lock: RunLock) -> Found:
     from taut.supervisor.standby import Standby
 
     summary, folder = record.summary, record.summary.path / FOLDER
-    # Of this machine's processes none conducts it: that is what the lock says, whatever has the former one's number now.
+    # No process of this machine conducts it: that is what the lock says, whatever has the previous one's number now.
     if summary.state == "running" and not (lock.sure and summary.host == socket.gethostname()):
         sys.stderr.write(f"looking whether its supervisor on {summary.host} still lives, which takes some seconds\n")
         if Standby(summary.path).beats():

@@ -19,10 +19,10 @@ from taut.cli.run_folder import new_supervisor
 from taut.config import Settings, WorkerEnvironment
 from taut.config.hosts import with_hosts
 from taut.engines.local import STARTS
-from taut.engines.script import module_of
 from taut.errors import Misuse
 from taut.plugins import ENGINES
 from taut.specs import did_you_mean
+from taut.worker.main_script import module_of
 
 if TYPE_CHECKING:
     from taut.dashboard.server import Listening
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 @with_flags(
-    "workers island strategy topology codec finish seed threads devices preload start engine checkpoint_every keep_checkpoints "
-    "bind port advertise transport link dashboard hosts same_file ssh_command ssh_python "
-    "ray_address ray_resources ray_placement ray_wait_s name runs_dir config log"
+    "workers island strategy topology codec finish seed scale_lr threads devices preload start engine "
+    "checkpoint_every keep_checkpoints bind port advertise transport link dashboard hosts same_file ssh_command "
+    "ssh_python ray_address ray_resources ray_placement ray_wait_s name runs_dir config log"
 )
 def run(
     *,

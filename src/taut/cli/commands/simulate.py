@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from taut.cli.launch import script_of
 from taut.cli.machines import Machines
-from taut.cli.options import Given, Json, Quiet, ScriptArgs, output_flag, run_flag, with_flags
+from taut.cli.options import Given, Json, Module, Quiet, ScriptArgs, output_flag, run_flag, with_flags
 from taut.cli.output.console import notes, print_json, results, status
 from taut.cli.output.simulation import record, show
 from taut.errors import Misuse, RunFailed
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
 UNCOUNTED = "samples unknown (the script says them with worker.exchange(loss, samples=N)): samples/s stays 0"
 
 
-@with_flags("strategy topology codec finish")
+@with_flags("strategy topology codec finish scale_lr")
 def simulate(
     *,
     script: Annotated[
         str, typer.Argument(metavar="SCRIPT", help="The training script, or a preset.", show_default=False)
     ] = "",
     args: ScriptArgs = None,
+    module: Module = False,
     workers: Annotated[int, run_flag("--workers", "-n", help="How many.")] = 4,
     given: Given,
     seed: Annotated[int, run_flag(help="Of everything: data, speeds, network.")] = 0,
@@ -60,7 +62,9 @@ def simulate(
         raise Misuse("no script", "SCRIPT or a preset", "for example: taut simulate --workers 8 digits")
     from taut.simulator.presets import find, with_preset
 
-    preset = find(script, timing_only)
+    preset = None if module else find(script, timing_only)
+    if module:
+        script = str(script_of(Path(script), module))
     words = {name: text or "" for name, text in given.flags.items()}
     scenario = machines.scenario(
         **{**words, "strategy": words["strategy"] or "async"},

@@ -11,15 +11,15 @@ from taut.cli.launch import script_of
 from taut.cli.options import Given, Module, Script, ScriptArgs, output_flag, run_flag, with_flags
 from taut.cli.output.console import notes
 from taut.engines.launchers.sbatch import BatchJob
-from taut.engines.script import module_of
 from taut.errors import Misuse, StorageFailed
+from taut.worker.main_script import module_of
 
 STANDARD_OUTPUT = "-"
 
 
 @with_flags(
-    "strategy topology codec finish seed threads checkpoint_every keep_checkpoints advertise transport link name "
-    "runs_dir log"
+    "strategy topology codec finish seed scale_lr threads checkpoint_every keep_checkpoints advertise transport link "
+    "name runs_dir log"
 )
 def slurm(
     *,

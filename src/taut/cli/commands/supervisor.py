@@ -28,8 +28,8 @@ EVERYWHERE = "0.0.0.0"
 
 
 @with_flags(
-    "workers strategy topology codec finish seed checkpoint_every keep_checkpoints bind port advertise transport "
-    "dashboard name runs_dir config log"
+    "workers strategy topology codec finish seed scale_lr checkpoint_every keep_checkpoints bind port advertise "
+    "transport dashboard name runs_dir config log"
 )
 def supervisor(
     *,
@@ -106,7 +106,8 @@ def _check_alone(flags: Mapping[str, object], recover: str | None, standby: str 
     flag = "--recover" if recover is not None else "--standby"
     for key in ("workers", *AGREED, "name", "keys"):
         if flags[key] is not None:
-            raise Misuse(f"--{key} beside {flag}", f"{flag} alone: the run has its settings", f"drop --{key}")
+            named = "--" + key.replace("_", "-")
+            raise Misuse(f"{named} beside {flag}", f"{flag} alone: the run has its settings", f"drop {named}")
 
 
 def check_silent(runs_dir: str, run: str) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 
 from taut.codecs.compressor import FEEDBACK_KERNELS, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
-from taut.codecs.math.arrays import empty, in_host_memory, placed
+from taut.codecs.math.arrays import empty, in_host_memory, on_device_of
 from taut.codecs.math.counter_rng import uniform
 from taut.codecs.math.power_iteration import factor
 from taut.codecs.wire.layouts.low_rank import lengths
@@ -140,7 +140,7 @@ def _first(rows: Sequence[Row], v: Vector) -> Vector:
     like = np.empty(count, np.float32)
     length, angle = uniform(SEED, 0, 0, like), uniform(SEED, 1, 0, like)
     normal = np.sqrt(-2.0 * np.log1p(-length)) * np.cos(np.float32(2.0 * math.pi) * angle)
-    return placed(normal.astype(np.float32), v)
+    return on_device_of(normal.astype(np.float32), v)
 
 
 def _revive(basis: Vector, rows: Sequence[Row], sent: Any) -> None:
@@ -151,5 +151,5 @@ def _revive(basis: Vector, rows: Sequence[Row], sent: Any) -> None:
         for k in range(r):
             if not columns[k].any():
                 fresh = uniform(SEED, 2 + k, at, columns[k]) - np.float32(0.5)
-                basis[at + k * n : at + (k + 1) * n] = placed(fresh, basis)
+                basis[at + k * n : at + (k + 1) * n] = on_device_of(fresh, basis)
         at, offset = at + r * n, offset + (r * (m + n) if r else m * n)

@@ -26,7 +26,7 @@ import numpy as np
 
 from taut.codecs.compressor import CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
-from taut.codecs.math.arrays import in_host_memory, placed
+from taut.codecs.math.arrays import in_host_memory, on_device_of
 from taut.codecs.params import check_density
 from taut.codecs.wire.layouts.sparse import strided
 from taut.codecs.wire.payload import Kind
@@ -73,7 +73,7 @@ class RandomK(Compressor):
     def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         k = max(1, math.ceil(self.density * len(v)))
         start, stride = progression(memory.seed, memory.turns, lo, len(v))
-        indices = placed(strided(start, stride, k, len(v)), v)
+        indices = on_device_of(strided(start, stride, k, len(v)), v)
         values = v[indices]
         if not values.any():
             return None

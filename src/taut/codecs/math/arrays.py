@@ -15,7 +15,7 @@ def empty(size: int, like: Vector) -> Vector:
     return np.empty(size, np.float32) if isinstance(like, np.ndarray) else like.new_empty(size)
 
 
-def placed(numbers: Any, like: Vector) -> Vector:
+def on_device_of(numbers: Any, like: Vector) -> Vector:
     """Return an array of NumPy on the device of ``like``."""
     if isinstance(like, np.ndarray):
         return numbers

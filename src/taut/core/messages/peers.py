@@ -102,7 +102,7 @@ class Receipt(Message, frozen=True):
 
 
 class Presence(Message, frozen=True):
-    """In lock-step, while no supervisor is heard: I am here, and this is where I stand. Repeated at every heartbeat, so
+    """In lock-step, while no supervisor is heard: I am here, and this is my membership. Repeated at every heartbeat, so
     none of them matters. ``number``: the last election that I voted in, for ``candidate`` (-1: that vote is void), which
     asks for the members ``proposed``. ``views``: the memberships that may be in force as far as I know, the one that I am
     in last. ``hears``: I do hear the supervisor."""

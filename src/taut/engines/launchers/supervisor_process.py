@@ -104,7 +104,7 @@ class SupervisorProcess:
                 why = "ended" if ready else f"said nothing for {STARTED_S:.0f} s"
                 raise RunFailed(f"the run's supervisor could not be started: its process {why}")
             line += piece
-        with contextlib.suppress(msgspec.DecodeError):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
             refusal = msgspec.json.decode(line, type=Refusal)
             raise NotStarted(refusal.refused, refusal.code)
         return decode(line.strip())

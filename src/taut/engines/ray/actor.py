@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from taut.engines.local import LocalEngine
-from taut.engines.script import exit_code, module_of
+from taut.engines.script import exit_code
+from taut.worker.main_script import module_of
 
 NEWS_S, LOOK_S = 1.0, 0.05  # a call of `news` ends after this time; how often it looks
 PIECE = 1 << 20
@@ -103,7 +104,10 @@ class WorkerActor:
                 target=self._call, args=(task.function, task.script), name="taut worker", daemon=True
             ).start()
             return
-        self._engine = LocalEngine(task.script, task.args, 1, environment, log_dir=self._folder, **task.settings)
+        shared_by = environment.get("TAUT_TOKEN", "")  # the actors of a node fork their workers from the same imports
+        self._engine = LocalEngine(
+            task.script, task.args, 1, environment, log_dir=self._folder, shared_by=shared_by, **task.settings
+        )
         self._engine.start()
 
     def _call(self, function: Callable[[], object], source: str) -> None:

@@ -1,4 +1,4 @@
-"""A Ray cluster: connect to one, or start one on this machine; reserve a place for each worker; let go of both."""
+"""A Ray cluster: connect to one, or start one on this machine; reserve a bundle for each worker; let go of both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from taut.engines.ray.resources import Resources, check_room, nodes_text, resour
 from taut.errors import Misuse, RunFailed
 
 ANSWER_S = 5.0  # for the port of a cluster to answer
-BUSY_S = 30.0  # for places that others use now, where the user names no time
+BUSY_S = 30.0  # for bundles that others use now, where the user names no time
 LOCAL = "local"
 
 
@@ -103,7 +103,7 @@ def reserve(workers: int, each: Resources, placement: str, wait_s: float) -> Any
     """Return a placement group with one bundle for each worker, all of them there.
 
     Raise ``Misuse`` where the cluster is too small and nobody said that it grows (``wait_s``), ``RunFailed`` where the
-    places did not come in time. Nothing stays reserved then."""
+    bundles did not come in time. Nothing stays reserved then."""
     ray = the_ray()
     from ray.util.placement_group import placement_group, remove_placement_group
 

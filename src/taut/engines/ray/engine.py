@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from taut.engines.base import Engine, Exit
 from taut.engines.ray.actor import Node, Task, WorkerActor, fingerprint
+from taut.engines.ray.bundles import Bundles, Start, reason_of
 from taut.engines.ray.cluster import Connection, connect, node_addresses, node_resources, reserve, the_ray
-from taut.engines.ray.places import Places, Start, reason_of
 from taut.engines.ray.resources import actor_options, check_room
-from taut.engines.script import module_of
 from taut.errors import Misuse, RunFailed, TautError
 from taut.quantities import parse_resources
 from taut.transport.keys import read_token_file
+from taut.worker.main_script import module_of
 
 if TYPE_CHECKING:
     from taut.config import Settings
@@ -65,7 +65,7 @@ class RayEngine(Engine):
         self._unstarted = set(range(len(self.logs)))
         self._connection: Connection | None = None
         self._group: Any = None
-        self._places: Places | None = None
+        self._bundles: Bundles | None = None
 
     @classmethod
     def adapted(cls, settings: Settings, script: str | Path) -> Settings:
@@ -98,10 +98,10 @@ class RayEngine(Engine):
         settings = {"threads": self.threads, "start": self.start_by, "preload": self.preload, "kernels": self.kernels}
         task = Task(script, self.args, settings, self._function)
         how = Start(self._actor, (os.getcwd(), script, digest), task, self._environment)
-        self._places = Places(how, self.logs, self.own_log)
-        self._check_nodes(self._places)
+        self._bundles = Bundles(how, self.logs, self.own_log)
+        self._check_nodes(self._bundles)
         log.info("the Ray actors answer at %.3f", time.time())
-        self._places.watch()
+        self._bundles.watch()
 
     def _actor(self, index: int) -> Any:
         """Return a new actor in bundle ``index``."""
@@ -120,10 +120,10 @@ class RayEngine(Engine):
         relative = os.path.relpath(self.script)
         return os.path.abspath(self.script) if relative.startswith("..") else relative
 
-    def _check_nodes(self, places: Places) -> None:
+    def _check_nodes(self, bundles: Bundles) -> None:
         """Wait until every actor has told what its node is like. Raise ``TautError`` where a script cannot run there."""
         ray = the_ray()
-        calls = [place.call for place in places.all]
+        calls = [bundle.call for bundle in bundles.all]
         waiting = ray.wait(calls, num_returns=len(calls), timeout=LOOK_S)[1]
         if waiting:
             raise RunFailed(f"{len(waiting)} of {len(calls)} Ray actors did not start within {LOOK_S:.0f} s")
@@ -153,12 +153,12 @@ class RayEngine(Engine):
 
     def poll(self, timeout_s: float = 0.0) -> list[Exit]:
         exits: list[Exit] = []
-        if self._places is None:
+        if self._bundles is None:
             return exits
-        self.compiling = self._places.compiling
+        self.compiling = self._bundles.compiling
         while True:
             try:
-                events = self._places.events
+                events = self._bundles.events
                 event = events.get(timeout=timeout_s) if timeout_s > 0 else events.get_nowait()
             except queue.Empty:
                 return exits
@@ -183,24 +183,24 @@ class RayEngine(Engine):
         self._end(hard=True)
 
     def _end(self, *, hard: bool) -> None:
-        if self._places is None:
+        if self._bundles is None:
             return
-        self._places.over = True
-        for place in self._places.all:
-            if place.call is not None:
-                place.actor.end.remote(hard)
+        self._bundles.over = True
+        for bundle in self._bundles.all:
+            if bundle.call is not None:
+                bundle.actor.end.remote(hard)
 
     def close(self) -> None:
         if self._connection is None:
             return
         ray = the_ray()
-        if self._places is not None:
-            self._places.close()
-            begun = [place.actor.close.remote() for place in self._places.all if place.node is not None]
+        if self._bundles is not None:
+            self._bundles.close()
+            begun = [bundle.actor.close.remote() for bundle in self._bundles.all if bundle.node is not None]
             if begun:
                 ray.wait(begun, num_returns=len(begun), timeout=CLOSE_S)
-            for place in self._places.all:
-                ray.kill(place.actor)
+            for bundle in self._bundles.all:
+                ray.kill(bundle.actor)
         if self._group is not None:
             ray.util.remove_placement_group(self._group)
         self._connection.close()

@@ -19,13 +19,13 @@ import taut
 from taut.config.hosts import Host
 from taut.core.messages import PROTOCOL_VERSION
 from taut.core.versions import package_versions
-from taut.engines.script import module_of
 from taut.engines.ssh.agent import digest
 from taut.engines.ssh.session import CONNECT_S, Facts, Session, Told
 from taut.engines.ssh.sources import sources_of
 from taut.engines.ssh.verdict import Wanted, listening_address, problems, unreachable, warnings
 from taut.errors import Misuse
 from taut.transport.endpoint import own_address
+from taut.worker.main_script import module_of
 
 PYTHON = "python3"
 MEANWHILE = "taut.supervisor.service"  # what a run imports next, while the hosts answer: half a second

@@ -47,12 +47,12 @@ class SshEngine(Engine):
         super().__init__(*args, log_dir=log_dir, **settings)
         known, SshEngine._checked = SshEngine._checked, None
         if known is None:
-            placed = dealt(_read(hosts), len(self.logs))
-            known = Connections(placed, ssh_command, ssh_python, self.threads)
+            hosts_dealt = dealt(_read(hosts), len(self.logs))
+            known = Connections(hosts_dealt, ssh_command, ssh_python, self.threads)
             warn(known.check(self.script, same_file, self.devices))
         self._hosts = known
         self._token = read_token_file(self.environment.pop("TAUT_TOKEN_FILE"))
-        self.places = [(number, local) for number, host in enumerate(known.hosts) for local in range(host.workers or 0)]
+        self.slots = [(number, local) for number, host in enumerate(known.hosts) for local in range(host.workers or 0)]
         self._alive = set(range(len(self.logs)))
         self._compiling: dict[int, tuple[int, int]] = {}
         self._closed = False
@@ -61,8 +61,8 @@ class SshEngine(Engine):
     @classmethod
     def adapted(cls, settings: Settings, script: str | Path) -> Settings:
         """Connect to the hosts and check them; the supervisor listens at an address that they reach."""
-        placed = dealt(_read(settings.hosts), settings.workers)
-        hosts = Connections(placed, settings.ssh_command, settings.ssh_python, settings.threads)
+        hosts_dealt = dealt(_read(settings.hosts), settings.workers)
+        hosts = Connections(hosts_dealt, settings.ssh_command, settings.ssh_python, settings.threads)
         warn(hosts.check(str(script), settings.same_file, settings.devices))
         try:
             bind = settings.bind
@@ -103,7 +103,7 @@ class SshEngine(Engine):
         return HOST_STEP * (number + 1)  # this machine's own processes have none added
 
     def _indices(self, number: int) -> list[int]:
-        return [index for index, (host, _) in enumerate(self.places) if host == number]
+        return [index for index, (host, _) in enumerate(self.slots) if host == number]
 
     def _remark(self, number: int) -> str:
         """Say which workers are on the host, and what it has."""

@@ -68,7 +68,7 @@ class VirtualWatch(Stopwatch):
         if self.transport is None or self.session is None:
             return 0.0
         replica, of_vectors = self.session.replica, self.session.exchange.coder is not None
-        compresses = replica.talks or of_vectors
+        compresses = replica.uses_codec or of_vectors
         costs, codec = self.costs, self.costs.codec(replica.codec.name if compresses else "dense")
         if kind == "encode":
             parts = 1 if of_vectors else replica.fragments

@@ -7,13 +7,12 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from taut.errors import Misuse, RunFailed, TautError
+from taut.errors import RunFailed, TautError
 from taut.simulator.scenario import Scenario
 from taut.simulator.script.connection import VirtualConnector
-from taut.simulator.script.run import ScriptRun, deterministic
+from taut.simulator.script.run import ScriptRun, check_file, deterministic
 from taut.worker.standalone.worker import Vector
 
 if TYPE_CHECKING:
@@ -73,8 +72,7 @@ def measure(scenario: Scenario) -> MeasuredScript:
 def watch_script(script: str, args: tuple[str, ...], steps: int, watcher: Watcher) -> int:
     """Run the script alone, and call ``watcher`` with the weights after every step; then drain the run, as by Ctrl-C.
     Return how many steps it made: fewer if its data ended before. Raises ``RunFailed`` if the script itself fails."""
-    if not Path(script).is_file():
-        raise Misuse(f"script {script!r}", "a file that exists")
+    check_file(script)
 
     def watch(connector: VirtualConnector) -> None:
         params = connector.session.params

@@ -39,8 +39,8 @@ class Observer:
         self._points.append(
             HistoryPoint(now_s, session.comm.rank, made.steps, made.samples, made.bytes_sent, made.loss, made.staleness)
         )
-        seated = (one for one in self._connectors.values() if one.session is not None)  # without those that are rejoining
-        live = [one.session for one in seated if not one.fiber.done]
+        joined = (one for one in self._connectors.values() if one.session is not None)  # without those that are rejoining
+        live = [one.session for one in joined if not one.fiber.done]
         if self.steps % (self._every * len(live)) == 0:
             self._look(session, live, now_s)
         if self.progress is not None and self.steps % SHOWN_EVERY == 0:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import json
-import runpy
 import socket
 import sys
 import time
@@ -33,9 +32,11 @@ from taut.simulator.script.observer import Observer
 from taut.simulator.script.supervisor import VirtualSupervisor
 from taut.simulator.trace import Trace
 from taut.strategies.compatibility import combine
+from taut.strategies.rate_scaling import scaling_in
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.view import grouped
 from taut.worker.connection import CONNECTOR
+from taut.worker.main_script import import_folder, module_of, run_main
 from taut.worker.script_worker import script_end
 
 Progress = Callable[[float, int], None]  # virtual seconds, steps of all workers
@@ -51,8 +52,7 @@ def simulate_script(
 ) -> Simulated:
     """Run ``scenario.script`` with ``scenario.workers`` workers in virtual time. ``output``: a folder for their output.
     Raises ``RunFailed`` if no model comes out, or if the run is not over after ``limit_s`` of virtual time."""
-    if not Path(scenario.script).is_file():
-        raise Misuse(f"script {scenario.script!r}", "a file that exists")
+    check_file(scenario.script)
     scenario.check()
     began_s = time.perf_counter()
     with deterministic():
@@ -92,10 +92,14 @@ class ScriptRun:
         settings = {
             **common,
             **{name: getattr(chosen, name) for name in parts},
+            "scale_lr": given.scale_lr or None,
             "explicit": [name for name in parts if getattr(given, name)],
         }
         host = socket.gethostname()
-        return RunPlan.of(chosen, run="simulated", settings=json.dumps(settings), host=host, **common)
+        scaling = scaling_in(settings, given.workers)
+        return RunPlan.of(
+            chosen, run="simulated", settings=json.dumps(settings), host=host, rate_scaling=scaling, **common
+        )
 
     def _noted(self, kind: str, text: str) -> None:
         if self.trace is not None:
@@ -116,7 +120,7 @@ class ScriptRun:
         CONNECTOR.set(self.connectors[worker])
         try:
             with script_end():
-                runpy.run_path(self.scenario.script, run_name="__main__")
+                run_main(self.scenario.script)
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise RunFailed(f"the script of worker {worker} exited with {error.code!r}") from None
@@ -183,17 +187,25 @@ class ScriptRun:
         )
 
 
+def check_file(script: str) -> None:
+    """Refuse a script that is no file; a module is looked for when it is run."""
+    if not module_of(script) and not Path(script).is_file():
+        raise Misuse(f"script {script!r}", "a file that exists")
+
+
 @contextmanager
 def _arguments(scenario: Scenario) -> Iterator[None]:
-    """Set the script's own command line, and restore the main module afterwards: each script is it in turn."""
+    """Set the script's own command line and import folder, and restore the main module afterwards: each script is it in
+    turn."""
     before, given, main = sys.argv, list(scenario.args), sys.modules["__main__"]
     if scenario.epochs is not None:
         given += ["--epochs", str(scenario.epochs)]
-    sys.argv = [scenario.script, *given]
+    sys.argv, found = [scenario.script, *given], list(sys.path)
+    sys.path.insert(0, import_folder(scenario.script))
     try:
         yield
     finally:
-        sys.argv, sys.modules["__main__"] = before, main
+        sys.argv, sys.modules["__main__"], sys.path[:] = before, main, found
 
 
 @contextmanager

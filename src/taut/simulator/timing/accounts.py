@@ -29,7 +29,7 @@ class Account:
         self.bytes_sent = self.sent = self.included = 0
 
     @property
-    def talked(self) -> bool:
+    def exchanged(self) -> bool:
         """Return whether an update of this worker went to another one."""
         return self.sent > 0 and self.bytes_sent > 0
 

@@ -1,14 +1,14 @@
-"""An all-reduce of many places at once: the schedule's own programs, round by round, for all places in one loop.
+"""An all-reduce of many positions at once: the schedule's own programs, round by round, for all positions in one loop.
 
-Message by message, a ring of a thousand would take two million events per step. Here the programs of all places
-(``collectives``) are laid out as tables, whom each place sends to in each round and how long that takes, and one kernel
-goes through them. Per place it keeps when the first and the last piece of what it has to send next are there, since long
-messages are cut into pieces that go on while the rest still comes:
+Message by message, a ring of a thousand would take two million events per step. Here the programs of all positions
+(``collectives``) are laid out as tables, whom each position sends to in each round and how long that takes, and one
+kernel goes through them. Per position it keeps when the first and the last piece of what it has to send next are there,
+since long messages are cut into pieces that go on while the rest still comes:
 
     begin = max(first, cable free);   end = max(begin + bytes / rate, last + piece / rate)
     first' = begin + piece / rate + latency;   last' = max(end, receiver's cable free + bytes / rate) + latency
 
-What is approximated: all pieces of a message are equal; what a place sends waits for all that it received in rounds
+What is approximated: all pieces of a message are equal; what a position sends waits for all that it received in rounds
 before (in a ring that is exact); jitter and loss count with their mean; where several workers share a cable or an
 uplink, those that send in the same round get equal shares of it.
 """
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from taut.collectives.schedule import ELEMENT_NBYTES, Schedule
+from taut.collectives.schedule import ELEMENT_NBYTES, Range, Schedule
 from taut.simulator.models.links import Links
 from taut.simulator.models.network import Network, wire_nbytes
 from taut.simulator.models.rng import Rng
@@ -39,17 +39,18 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
-MOST_ENTRIES = 6_000_000  # places * rounds of a table; beyond, the schedule's formula is asked
+MOST_ENTRIES = 6_000_000  # positions * rounds of a table; beyond, the schedule's formula is asked
 PROBE_NBYTES = 1 << 25
 PROBES = 16  # of routes with chance in them
 LONG_NS = 1 << 50
+_NONE = Range(-1, 0, 0)
 
 
 @dataclass(frozen=True)
 class ScheduleTable:
-    """``to[r, i]``: whom place i sends to in round r, -1 for nobody; ``takes_ns``: how long that occupies the cables,
+    """``to[r, i]``: whom position i sends to in round r, -1 for nobody; ``takes_ns``: how long that occupies the cables,
     ``hop_ns``: what the way adds, ``work_ns``: what it costs the receiver's thread; ``pieces[r]``: of a message.
-    ``sent_nbytes[i]``: by place i in all; ``cable_ns[i]``: how long that occupies its cable."""
+    ``sent_nbytes[i]``: by position i in all; ``cable_ns[i]``: how long that occupies its cable."""
 
     to: Ints
     takes_ns: Floats
@@ -76,11 +77,10 @@ def table(schedule: Schedule, ranks: Sequence[int], elements: int, links: Links,
         return _by_formula(schedule, ranks, elements, links, costs)
     to = np.full((rounds, p), -1, np.int32)
     sizes = np.zeros((rounds, p), np.int64)
-    for place in range(p):
-        for number, (sends, _) in enumerate(schedule.program(p, place, elements).rounds):
-            for send in sends:
-                to[number, place] = send.peer
-                sizes[number, place] = ELEMENT_NBYTES * (send.hi - send.lo)
+    for position in range(p):
+        sends = [sends[-1] if sends else _NONE for sends, _ in schedule.exchanges(p, position, elements)]
+        to[: len(sends), position] = [send.peer if send.hi > send.lo else -1 for send in sends]
+        sizes[: len(sends), position] = [ELEMENT_NBYTES * (send.hi - send.lo) for send in sends]
     segment_nbytes = ELEMENT_NBYTES * max(LEAST_SEGMENT_ELEMENTS, elements // (PIPELINE * p))
     pieces = np.maximum(1, -(-sizes.max(axis=1, initial=0) // segment_nbytes)).astype(np.int32)
     takes, hops = _ways(to, sizes, ranks, links)
@@ -94,17 +94,17 @@ def _ways(to: Ints, sizes: npt.NDArray[np.int64], ranks: Sequence[int], links: L
     """Return how long each message occupies the cables, and what latency adds."""
     network, moments = Network(links, Rng(0, "probe")), count(LONG_NS, LONG_NS)
     rates, hops = np.zeros(to.shape), np.zeros(to.shape)
-    places = np.arange(to.shape[1])
+    positions = np.arange(to.shape[1])
     known: dict[tuple[int, int], tuple[float, float]] = {}
     for number in range(to.shape[0]):
         if number and np.array_equal(to[number], to[number - 1]):
             rates[number], hops[number] = rates[number - 1], hops[number - 1]
             continue
-        for place in places[to[number] >= 0].tolist():
-            pair = ranks[place], ranks[to[number, place]]
+        for position in positions[to[number] >= 0].tolist():
+            pair = ranks[position], ranks[to[number, position]]
             if pair not in known:
                 known[pair] = _probe(network, *pair, moments)
-            rates[number, place], hops[number, place] = known[pair]
+            rates[number, position], hops[number, position] = known[pair]
     wire = (sizes + FRAME_NBYTES) * (1514 / 1448)
     takes = np.where(to >= 0, wire * rates, 0.0)
     if links.per_host > 1 or links.shared:
@@ -156,7 +156,7 @@ def _by_formula(schedule: Schedule, ranks: Sequence[int], elements: int, links: 
     hop_ns = max(way[1] for way in ways) + 2e9 * costs.message_s
     frames = FRAME_NBYTES * schedule.rounds(p)
     formula_ns = 1e9 * schedule.cost(p, nbytes, hop_ns * 1e-9, per_byte * 1e-9)
-    sent = np.array([schedule.bytes_sent(p, place, nbytes) + frames for place in range(p)], np.int64)
+    sent = np.array([schedule.bytes_sent(p, position, nbytes) + frames for position in range(p)], np.int64)
     none: Any = np.zeros((0, p))
     cable_ns = np.multiply(sent, per_byte, dtype=np.float64)
     return ScheduleTable(none.astype(np.int32), none, none, none, none[:, 0], sent, cable_ns, formula_ns)
@@ -171,26 +171,26 @@ def _rounds(starts: Floats, to: Ints, takes: Floats, hops: Floats, work: Floats,
     came = np.zeros(p, np.bool_)
     for number in range(to.shape[0]):
         parts = pieces[number]
-        for place in range(p):
-            other = to[number, place]
+        for position in range(p):
+            other = to[number, position]
             if other < 0:
                 continue
-            takes_ns, hop_ns = takes[number, place], hops[number, place]
+            takes_ns, hop_ns = takes[number, position], hops[number, position]
             piece_ns = takes_ns / parts
-            begin = max(first[place], sending[place])
-            end = max(begin + takes_ns, last[place] + piece_ns)
-            sending[place] = end
+            begin = max(first[position], sending[position])
+            end = max(begin + takes_ns, last[position] + piece_ns)
+            sending[position] = end
             done = max(end, receiving[other] + takes_ns)
             receiving[other] = done
             came_first[other], came_last[other] = begin + piece_ns + hop_ns, done + hop_ns
-            cost[other], came[other] = work[number, place], True
-        for place in range(p):
-            if came[place]:
-                came[place] = False
-                share = cost[place] / parts
-                busy[place] = max(came_last[place] + share, busy[place] + cost[place])
-                last[place] = max(last[place], busy[place])
-                first[place] = max(first[place], came_first[place] + share)
+            cost[other], came[other] = work[number, position], True
+        for position in range(p):
+            if came[position]:
+                came[position] = False
+                share = cost[position] / parts
+                busy[position] = max(came_last[position] + share, busy[position] + cost[position])
+                last[position] = max(last[position], busy[position])
+                first[position] = max(first[position], came_first[position] + share)
     return last
 
 

@@ -23,7 +23,7 @@ def elected_s(members: Sequence[int], dead: Collection[int]) -> float | None:
     view = View(0, 1, list(members))
     machines = {rank: Election(rank) for rank in members if rank not in dead}
     for machine in machines.values():
-        machine.placed(view)
+        machine.entered(view)
         machine.agreed(view.stamp)
     for beat in range(BEATS):
         now_s = beat * HEARTBEAT_S
@@ -32,7 +32,7 @@ def elected_s(members: Sequence[int], dead: Collection[int]) -> float | None:
             while answers:
                 sender, answer = answers.pop()
                 if answer.enter is not None:
-                    machines[sender].placed(answer.enter)
+                    machines[sender].entered(answer.enter)
                 heard = [(to, word) for to, word in answer.tells if to in machines]
                 answers += [(to, machines[to].heard(sender, word, now_s)) for to, word in heard]
         if all(not set(dead) & set(machine.view.members) for machine in machines.values()):

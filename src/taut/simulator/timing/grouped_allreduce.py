@@ -7,7 +7,7 @@ goes to ``Together``, which knows everybody: when all members have given theirs,
 How near that is to message by message (ring and torus, 2 to 8 workers, 960 settings): within 0.2% at 100 Mbit/s, 2.1% at
 1 Gbit/s, 8% at 10 Gbit/s with models of one or two million parameters.
 
-What is left out: when members change in mid-round, a ``Group`` tells everybody where it stands and perhaps runs the round
+What is left out: when members change in mid-round, a ``Group`` tells everybody its last round and perhaps runs the round
 again. Here a round that all had begun is completed, and one that somebody died in goes on without it once that is known.
 """
 
@@ -25,7 +25,7 @@ from taut.strategies.allreduce.compressed_group import CompressedGroup
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.round_agreement import Contribution, RoundMachine
-from taut.strategies.api import MemberPlace, Method, Tell
+from taut.strategies.api import Membership, Method, Tell
 
 if TYPE_CHECKING:
     from taut.simulator.timing.method_worker import MethodWorker
@@ -38,9 +38,9 @@ SUM = "sum"
 
 
 class Gathered(RoundMachine):
-    """One member's part in the rounds of a lane; to its method it is a ``Group``.
+    """One member's part in the rounds of one part; to its method it is a ``Group``.
 
-    >>> machine = Gathered(length=2, lane=0)
+    >>> machine = Gathered(length=2, part=0)
     >>> [tell] = machine.begin(np.float32([1, 2]), weight=2.0)
     >>> machine.heard(0, Note(SUM), bytes(tell.payload)), machine.done, machine.contributors
     ([], True, 1)
@@ -48,10 +48,10 @@ class Gathered(RoundMachine):
     (2.0, [1.0, 2.0])
     """
 
-    settled = True  # nobody has a state that others could lack
+    agreed = True  # nobody has a state that others could lack
 
-    def __init__(self, length: int, lane: int, completed: int = 0) -> None:
-        super().__init__(length, lane)
+    def __init__(self, length: int, part: int, completed: int = 0) -> None:
+        super().__init__(length, part)
         self._completed = completed
 
     @property
@@ -63,14 +63,14 @@ class Gathered(RoundMachine):
         weighted = np.empty(self.length + len(mine.numbers), np.float32)
         np.multiply(mine.values, np.float32(mine.weight), out=weighted[: self.length])
         weighted[self.length :] = mine.numbers
-        return [Tell(TOGETHER, Note("begin", self._completed + 1, self.lane), weighted.tobytes())]
+        return [Tell(TOGETHER, Note("begin", self._completed + 1, self.part), weighted.tobytes())]
 
     def let_go(self) -> Vector:
         """Return a copy of the values, for a worker that trains on while its round is held up."""
         return self._values.copy()
 
     def hears(self, note: Note) -> bool:
-        return note.kind == SUM and note.part == self.lane
+        return note.kind == SUM and note.part == self.part
 
     def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
         """Take the sum."""
@@ -79,7 +79,7 @@ class Gathered(RoundMachine):
         self.done = True
         return []
 
-    def placed(self, place: MemberPlace) -> list[Tell]:
+    def members_changed(self, membership: Membership) -> list[Tell]:
         return []
 
 
@@ -97,10 +97,10 @@ class Together:
         self.world = world
         self.schedule = named("ring" if method.backend else method.schedule)
         self.parameters, self.fragments = sizes.parameters, method.fragments
-        self._given: dict[int, dict[int, tuple[int, bytes]]] = {}  # by lane and rank: when, and what
+        self._given: dict[int, dict[int, tuple[int, bytes]]] = {}  # by part and rank: when, and what
         self._completed: dict[int, int] = {}
         self._tables: dict[tuple[tuple[int, ...], int], ScheduleTable] = {}
-        self._ends: dict[int, int] = {}  # by rank, of the lanes so far: cables carry one after the other
+        self._ends: dict[int, int] = {}  # by rank, of the parts so far: cables carry one after the other
         self._lanes, self._length = 1, 0
 
     def take_over(self, state: Any) -> None:
@@ -115,7 +115,7 @@ class Together:
         if not isinstance(machine, Group) or isinstance(machine, CompressedGroup | RobustGroup):
             return machine
         self._length = machine.length
-        return Gathered(machine.length, machine.lane, self._completed.get(machine.lane, 0))
+        return Gathered(machine.length, machine.part, self._completed.get(machine.part, 0))
 
     def begun(self, worker: MethodWorker, note: Note, payload: bytes | memoryview, now_ns: int) -> None:
         """Take a worker's part in the round of a bucket."""
@@ -126,33 +126,33 @@ class Together:
 
     def look_again(self, now_ns: int) -> None:
         """Look which rounds are complete among the members that are left."""
-        for lane in sorted(self._given):
-            self._look(lane)
+        for part in sorted(self._given):
+            self._look(part)
 
-    def _look(self, lane: int) -> None:
-        members, given = self.world.members, self._given.get(lane, {})
+    def _look(self, part: int) -> None:
+        members, given = self.world.members, self._given.get(part, {})
         if not all(rank in given for rank in members):
             return
-        del self._given[lane]
-        self._completed[lane] = self._completed.get(lane, 0) + 1
+        del self._given[part]
+        self._completed[part] = self._completed.get(part, 0) + 1
         vectors = [np.frombuffer(given[rank][1], np.float32) for rank in members]
         payload = np.sum(vectors, axis=0, dtype=np.float32).tobytes()
         elements = max(1, self.parameters // (self._lanes * self.fragments)) + len(vectors[0]) - self._length
-        self._hand_out(lane, members, [given[rank][0] for rank in members], elements, payload)
+        self._hand_out(part, members, [given[rank][0] for rank in members], elements, payload)
 
-    def _hand_out(self, lane: int, members: tuple[int, ...], starts: list[int], elements: int, payload: bytes) -> None:
+    def _hand_out(self, part: int, members: tuple[int, ...], starts: list[int], elements: int, payload: bytes) -> None:
         world = self.world
         key = (members, elements)
         if key not in self._tables:
             self._tables = {key: table(self.schedule, members, elements, world.scenario.links, world.costs)}
         found = self._tables[key]
         origin_ns, begins = relative(starts)
-        note = Note(SUM, self._completed[lane], lane)
+        note = Note(SUM, self._completed[part], part)
         alone_ns = whole(found.run(begins), origin_ns)
-        for place, rank in enumerate(members):
+        for membership, rank in enumerate(members):
             worker = world.workers[rank]
-            # After what is still on the cable of lanes before this one.
-            end_ns = max(alone_ns[place], world.now_ns, self._ends.get(rank, 0) + int(found.cable_ns[place]))
+            # After what is still on the cable of parts before this one.
+            end_ns = max(alone_ns[membership], world.now_ns, self._ends.get(rank, 0) + int(found.cable_ns[membership]))
             self._ends[rank] = end_ns
-            worker.account.bytes_sent += int(found.sent_nbytes[place])
+            worker.account.bytes_sent += int(found.sent_nbytes[membership])
             world.at(end_ns, world.mail_handler, worker, (rank, note, payload, 0))

@@ -34,7 +34,7 @@ class TimingHistory:
         if worker.steps % self._point_every == 0 or worker.steps == worker.goal:
             samples = worker.steps * self._setting.scenario.batch
             sent = worker.account.bytes_sent
-            staleness = figures(worker).get("staleness", 1.0) if worker.account.talked else 0.0
+            staleness = figures(worker).get("staleness", 1.0) if worker.account.exchanged else 0.0
             self.points.append(HistoryPoint(now_ns * 1e-9, worker.rank, worker.steps, samples, sent, staleness=staleness))
         if self._setting.progress is not None:
             percent = 100 * self.steps_made // max(1, members * self._setting.steps)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from taut.simulator.timing.accounts import ENCODE, MERGE, WAIT, Account
 from taut.simulator.timing.worker import TimedWorker
-from taut.strategies.api import MethodAction, Placed
+from taut.strategies.api import MembersChanged, MethodAction
 from taut.worker.exchange.round_driver import RoundDriver
 from taut.worker.exchange.turns import Turn
 
@@ -47,7 +47,7 @@ class MethodWorker(TimedWorker):
         if not samples:
             return
         if world.copies:
-            buckets = self.method_state.lanes
+            buckets = self.method_state.buckets
             self.busy_ns += world.copy_ns * sum(not bucket.launched for bucket in buckets) // len(buckets)
             account.charge(MERGE, self.busy_ns)
         if world.encode_ns:
@@ -61,7 +61,7 @@ class MethodWorker(TimedWorker):
         world = self._world
         if self.version != world.version:
             self.version = world.version
-            self.ask(world.method.on, Placed(world.place(self.rank)), self.busy_ns * 1e-9)
+            self.ask(world.method.on, MembersChanged(world.membership(self.rank)), self.busy_ns * 1e-9)
         if self.held or (self.wait is None and self.inbox):  # what comes in a wait is heard in its time
             held, self.held = [*self.held, *self.inbox], []
             self.inbox.clear()

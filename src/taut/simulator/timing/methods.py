@@ -18,7 +18,7 @@ from taut.simulator.timing.worker import SECOND_NS, Setting
 from taut.simulator.timing.world import TimingWorld
 from taut.strategies.allreduce.round_agreement import NEW
 from taut.strategies.allreduce.sync import Sync
-from taut.strategies.api import Finished, Heard, MemberPlace, MethodAction, Proceed, Tell
+from taut.strategies.api import Finished, Heard, Membership, MethodAction, Proceed, Tell
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.exchange.round_driver import FORWARD_SHARE, GradientDriver, RoundDriver
 from taut.worker.exchange.turns import Turn, Wait
@@ -67,13 +67,13 @@ class MethodTiming(TimingWorld[MethodWorker]):
             worker.local = self.sizes.stand_in()
             self._equip(worker)
 
-    def place(self, rank: int) -> MemberPlace:
-        """Return where a worker stands among the members."""
-        return MemberPlace(rank, self.members, self.shape, self.version)
+    def membership(self, rank: int) -> Membership:
+        """Return the members, as worker ``rank`` sees them."""
+        return Membership(rank, self.members, self.shape, self.version)
 
     def _equip(self, worker: MethodWorker) -> None:
         worker.version = self.version
-        worker.method_state = self.method.start(self.place(worker.rank), worker.local)
+        worker.method_state = self.method.start(self.membership(worker.rank), worker.local)
         worker.driver = GradientDriver(self.method, worker) if self.copies else RoundDriver(self.method, worker)
         if self.together is not None:
             self.together.take_over(worker.method_state)
@@ -89,24 +89,24 @@ class MethodTiming(TimingWorld[MethodWorker]):
 
     def begin_step(self, worker: MethodWorker, now_ns: int) -> int:
         ends_ns = super().begin_step(worker, now_ns)
-        lanes = len(worker.method_state.lanes) if self.copies else 0
-        if lanes > 1 and isinstance(worker.driver, GradientDriver) and worker.driver.completes:
+        buckets = len(worker.method_state.buckets) if self.copies else 0
+        if buckets > 1 and isinstance(worker.driver, GradientDriver) and worker.driver.completes:
             backward_ns = round((ends_ns - now_ns) * (1 - FORWARD_SHARE))
-            for lane in range(lanes - 1):  # the last is complete when backward is over
-                launch_ns = ends_ns - backward_ns * (lanes - 1 - lane) // lanes
-                self.at(launch_ns, self._launch, worker, (worker.steps, lane))
+            for bucket in range(buckets - 1):  # the last is complete when backward is over
+                launch_ns = ends_ns - backward_ns * (buckets - 1 - bucket) // buckets
+                self.at(launch_ns, self._launch, worker, (worker.steps, bucket))
         return ends_ns
 
     def _launch(self, now_ns: int, worker: MethodWorker, item: tuple[int, int]) -> None:
         """Send a bucket whose gradients are complete."""
-        steps, lane = item
+        steps, bucket = item
         if not worker.training or worker.steps != steps or not isinstance(self.method, Sync):
             return  # it had stood still, and is through
-        if not worker.method_state.lanes[lane].launched:
+        if not worker.method_state.buckets[bucket].launched:
             worker.busy_ns = max(now_ns, worker.busy_ns)
             samples = worker.driver.gathered + self.scenario.batch
-            actions = self.method.launch(worker.method_state, lane, samples, RATE)
-            worker.debt_ns += self.copy_ns // len(worker.method_state.lanes)
+            actions = self.method.launch(worker.method_state, bucket, samples, RATE)
+            worker.debt_ns += self.copy_ns // len(worker.method_state.buckets)
             self.do(worker, actions)
 
     def enter(self, worker: MethodWorker) -> Turn:
@@ -253,7 +253,7 @@ class MethodTiming(TimingWorld[MethodWorker]):
         worker.local.since = NEW if self.hands_over else 0
         self._equip(worker)
         if (
-            self.hands_over and not worker.method_state.lanes[0].machine.bare
+            self.hands_over and not worker.method_state.buckets[0].machine.bare
         ):  # rounds of all at once: it is given nothing
             worker.local.since = 0
             nbytes = 4 * STATE_COPIES * self.scenario.parameters

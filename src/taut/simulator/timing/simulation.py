@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from taut.simulator.scenario import Scenario
     from taut.simulator.trace import Trace
 
-TOGETHER_WORKERS = 8  # beyond, all-reduces are executed for all places at once
+TOGETHER_WORKERS = 8  # beyond, all-reduces are executed for all positions at once
 STREAM_WORKERS = 200  # everybody is wired to everybody there
 DETECT_S = 2.0
 
@@ -44,7 +44,7 @@ def simulate_timing(
     noise: bool = False,
 ) -> Simulated:
     """Run ``scenario`` in virtual time, without a script. ``progress`` is told the share that is done. ``together``:
-    whether all-reduces are executed for all places at once (None: for more than 8 workers). ``noise``: steps move the
+    whether all-reduces are executed for all positions at once (None: for more than 8 workers). ``noise``: steps move the
     stand-ins at random, and ``consensus`` of the result is how far they stray, in such steps.
 
     >>> from taut.simulator.models.costs import Costs
@@ -102,7 +102,7 @@ def _result(world: TimingWorld[Any], real_s: float) -> Simulated:
             steps=worker.steps,
             samples=worker.steps * scenario.batch,
             dense_nbytes=dense_ring_nbytes(max(1, len(world.members)), scenario.parameters) * worker.steps,
-            staleness=figures.get("staleness", 1.0) if worker.account.talked else 0.0,
+            staleness=figures.get("staleness", 1.0) if worker.account.exchanged else 0.0,
             density=world.density,
             counted=" ".join(f"{name}={value:g}" for name, value in figures.items()),
         )

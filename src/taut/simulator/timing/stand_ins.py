@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FRAME_NBYTES = 48  # of a message's record: its kind, its round, its numbers
 PLAIN_ELEMENTS = 48  # of the stand-in where nothing is cut into as many parts as there are workers
-MOST_LANES = 16  # buckets of gradients; beyond, larger ones stand for several
+MOST_BUCKETS = 16  # buckets of gradients; beyond, larger ones stand for several
 SUMMED = ("piece", "result", "gradient", "mean", "share")  # kinds of messages that hold what is summed, and its numbers
 
 
@@ -118,38 +118,38 @@ def sizes_for(
     coder = coder_for(method, codec, workers)
     if coder is not None:
         return _compressed(method, parameters, cost, coder)
-    lanes = _lanes(method, parameters)
+    buckets = _buckets(method, parameters)
     numbers = _numbers(method)
     ratios: dict[str, float] = {}
     each, segment = PLAIN_ELEMENTS, 0
-    per_lane = max(1, parameters // (lanes * method.fragments))
+    per_bucket = max(1, parameters // (buckets * method.fragments))
     if numbers and not together:
         whole = PIPELINE * math.lcm(workers, core(workers))
         each = whole * (numbers // whole + 1) - numbers
         each *= method.fragments
-    elements = each * lanes
+    elements = each * buckets
     plain = parameters / elements
     if numbers:
         summed = each // method.fragments
-        ratio = (per_lane + numbers) / (summed + numbers)
+        ratio = (per_bucket + numbers) / (summed + numbers)
         ratios = dict.fromkeys(SUMMED, ratio)
-        segment = max(1, round(max(LEAST_SEGMENT_ELEMENTS, per_lane // (PIPELINE * workers)) / ratio))
+        segment = max(1, round(max(LEAST_SEGMENT_ELEMENTS, per_bucket // (PIPELINE * workers)) / ratio))
     if isinstance(method, Server):  # after a shard: whose pushes are in it
         own, table = 4 * elements / method.shards, ENTRY_NBYTES * workers
         ratios = dict.fromkeys(("weights", "hand"), (own * plain + table) / (own + table))
     if not method.streams:
-        return Sizes(parameters, elements, (each,) * lanes, plain, ratios, segment=segment)
+        return Sizes(parameters, elements, (each,) * buckets, plain, ratios, segment=segment)
     coded = max(1, round(cost.bits_per_element * parameters / 8))
     ratios["update"] = coded / CODED_NBYTES
     if method.name == "relay":  # its limit on what waits is a share of x, in bytes of updates
         broad = max(1, round(parameters / ratios["update"]))
         ratios["state"] = float(parameters)  # its stand-in is a single element
         return Sizes(parameters, broad, (broad,), plain, ratios, "update", broad=True)
-    return Sizes(parameters, elements, (each,) * lanes, plain, ratios, "update")
+    return Sizes(parameters, elements, (each,) * buckets, plain, ratios, "update")
 
 
 def in_stand_in_units(method: Method, sizes: Sizes) -> Method:
-    """Return the same method, with as many buckets of gradients as the model has (up to ``MOST_LANES``)."""
+    """Return the same method, with as many buckets of gradients as the model has (up to ``MOST_BUCKETS``)."""
     import dataclasses
 
     if not isinstance(method, Sync) or not method.bucket_mib:
@@ -157,11 +157,11 @@ def in_stand_in_units(method: Method, sizes: Sizes) -> Method:
     return dataclasses.replace(method, bucket_mib=sizes.tensors[0] / ELEMENTS_PER_MIB)
 
 
-def _lanes(method: Method, parameters: int) -> int:
+def _buckets(method: Method, parameters: int) -> int:
     """Return the number of buckets. Tensors are not known: buckets are taken to be filled."""
     if not isinstance(method, Sync) or not method.launches or not method.bucket_mib:
         return 1
-    return max(1, min(MOST_LANES, math.ceil(parameters / (method.bucket_mib * ELEMENTS_PER_MIB))))
+    return max(1, min(MOST_BUCKETS, math.ceil(parameters / (method.bucket_mib * ELEMENTS_PER_MIB))))
 
 
 def _numbers(method: Method) -> int:

@@ -31,8 +31,8 @@ class StreamWorker(TimedWorker):
         self.strategy_state: Any = None
 
     @property
-    def talks(self) -> bool:
-        return self._world.talks
+    def publishes(self) -> bool:
+        return self._world.publishes
 
     @property
     def bounded(self) -> bool:
@@ -55,8 +55,8 @@ class StreamWorker(TimedWorker):
         return self._world.draining
 
     @property
-    def settled(self) -> bool:
-        return bool(self.strategy_state.settled())
+    def delivered(self) -> bool:
+        return bool(self.strategy_state.delivered())
 
     def worked_s(self) -> float:
         return (self.busy_ns - self.account.spent_ns[WAIT]) * 1e-9

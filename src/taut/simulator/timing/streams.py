@@ -57,8 +57,8 @@ class StreamTiming(TimingWorld[StreamWorker]):
         self.strategy = setting.chosen.strategy.stream(
             self._merge, payload_nbytes=max(32 << 20, self.dense_nbytes), **stream_limits(dense_nbytes)
         )
-        self.talks = bool(self.strategy.complete)  # every stream of the registry says so
-        self.encode_ns = encode_ns(cost, scenario) if self.talks else 0
+        self.publishes = bool(self.strategy.complete)  # every stream of the registry says so
+        self.encode_ns = encode_ns(cost, scenario) if self.publishes else 0
         self.absorb_ns_per_byte = cost.absorb_s_per_byte * 1e9
         self.receive_ns_per_byte = costs.receive_s_per_byte * 1e9
         self.send_ns_per_byte = costs.send_s_per_byte * 1e9

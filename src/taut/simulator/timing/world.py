@@ -296,8 +296,8 @@ class TimingWorld(ABC, Generic[W]):
         self.at(self.network.arrival(SUPERVISOR, rank, DONE_NBYTES, told_ns), self._drain_all)
 
     def _all_ended(self) -> bool:
-        workers = [self.workers[rank] for rank in self.members]
-        return all(worker.ended and worker.alive for worker in workers)  # of a death the others must be told first
+        workers = map(self.workers.__getitem__, self.members)  # of a death the others must be told first
+        return all(worker.ended and worker.alive for worker in workers)
 
     def _drain_all(self, now_ns: int, _: None, __: None) -> None:
         """Tell all workers that all have ended: the supervisor has heard it."""

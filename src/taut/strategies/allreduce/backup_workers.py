@@ -23,7 +23,7 @@ import numpy as np
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.group import OWN_NUMBERS
 from taut.strategies.allreduce.round_agreement import NEW, Contribution, MemberRound, RoundAgreement
-from taut.strategies.api import MemberPlace, Note, Tell, Vector
+from taut.strategies.api import Membership, Note, Tell, Vector
 
 WINDOW = 4
 AHEAD = 32
@@ -37,10 +37,10 @@ class BackupGroup(RoundAgreement):
     """
 
     kinds = {"gradient": 2, "mean": 3, "have": 1, "last": 2}  # noqa: RUF012
-    stands_as = "last"
+    last_round_kind = "last"
 
-    def __init__(self, place: MemberPlace, length: int, backup: int, since: int | None = None) -> None:
-        super().__init__(place, length, since=since)
+    def __init__(self, membership: Membership, length: int, backup: int, since: int | None = None) -> None:
+        super().__init__(membership, length, since=since)
         self.backup, self.dropped = backup, 0
         self.taken = 0  # the last round whose mean this worker has taken
         self._contribution: Vector | None = None  # weighted, and its numbers; empty: nothing to give
@@ -60,16 +60,16 @@ class BackupGroup(RoundAgreement):
 
     @property
     def owed(self) -> int:
-        return max(0, self.stand.round) - self.taken if self._contribution is None else 0
+        return max(0, self.last_round.number) - self.taken if self._contribution is None else 0
 
     @property
     def coordinator(self) -> int:
-        return self.place.members[0]
+        return self.membership.members[0]
 
     def _begin(self, mine: Contribution) -> list[Tell]:
         """Take part in the round after the last one ``taken``, or take its mean if it is closed."""
         assert self._contribution is None, "the last round is not done"
-        tells = self._take_stand()
+        tells = self._tell_last_round()
         if self.owed:
             self.dropped += mine.weight > 0.0
             return tells + self._take_mean()
@@ -81,22 +81,23 @@ class BackupGroup(RoundAgreement):
         return tells + self._contribute()
 
     def take_over(self, round: int) -> list[Tell]:
-        self.bare, self.stand, self.taken, self._counted = False, MemberRound(round, True), round, True
+        self.bare, self.last_round, self.taken, self._counted = False, MemberRound(round, True), round, True
         if self._contribution is not None:
             self._contribution = np.empty(0, np.float32)
         return self._contribute() + self._receipt()
 
-    def _agree(self, stands: Mapping[int, MemberRound]) -> list[Tell]:
-        """Hand out what others lack, and open the next round. A stand is the last mean that a member has."""
-        members, rank = self.place.members, self.place.rank
-        real = {member: stands[member].round for member in members if not stands[member].hollow}
-        top = max(0, *(real.values() if real else (stands[member].round for member in members)))
-        # Hollow ones have no mean yet. Who has taken part since an earlier round gets what followed; others start here.
-        had = {m: stands[m].round if real and 0 <= stands[m].round <= top else top for m in members}
-        self._look_round(stands, top, follows=0 <= self.stand.round < top)  # the means that it lacks are kept
-        if self.bare or (self.stand.hollow and had[rank] == top):
-            self.stand, self.taken = MemberRound(top, True), top
-        # Nothing is closed before all have said that they are settled: who is new must stay told from who is behind.
+    def _agree(self, last_rounds: Mapping[int, MemberRound]) -> list[Tell]:
+        """Hand out what others lack, and open the next round. A member's last round is that of the last mean it has."""
+        members, rank = self.membership.members, self.membership.rank
+        real = {member: last_rounds[member].number for member in members if not last_rounds[member].joined_after}
+        top = max(0, *(real.values() if real else (last_rounds[member].number for member in members)))
+        # Who joined after it has no mean yet. Who has taken part since an earlier round gets what followed; the others
+        # start here.
+        had = {m: last_rounds[m].number if real and 0 <= last_rounds[m].number <= top else top for m in members}
+        self._look_round(last_rounds, top, follows=0 <= self.last_round.number < top)  # the means that it lacks are kept
+        if self.bare or (self.last_round.joined_after and had[rank] == top):
+            self.last_round, self.taken = MemberRound(top, True), top
+        # Nothing is closed before all have said that they agree: who is new must stay told from who is behind.
         self._have = dict.fromkeys(members, NEW)
         self._least, self._said, self._ending, self._sum = top, {}, 0, None
         tells: list[Tell] = []
@@ -109,29 +110,29 @@ class BackupGroup(RoundAgreement):
 
     def _contribute(self) -> list[Tell]:
         """Tell the coordinator what we have, or that it is nothing."""
-        if not self.settled or self._contribution is None or self.bare:
+        if not self.agreed or self._contribution is None or self.bare:
             return []
-        note = Note("gradient", self.taken + 1, 0, [self.place.version, float(self._ends)])
+        note = Note("gradient", self.taken + 1, 0, [self.membership.version, float(self._ends)])
         payload = memoryview(self._contribution.view(np.uint8))  # type: ignore[arg-type]
-        if self.coordinator == self.place.rank:
-            return self._collect(self.place.rank, note, payload)
+        if self.coordinator == self.membership.rank:
+            return self._collect(self.membership.rank, note, payload)
         return [Tell(self.coordinator, note, payload)]
 
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
         if note.kind == "mean":
             return self._got(note, payload)
-        if self.coordinator != self.place.rank:
+        if self.coordinator != self.membership.rank:
             raise MalformedMessage(f"{note.kind} for the coordinator, which is worker {self.coordinator}")
         if note.kind == "have":
-            self._have[sender] = max(self._have[sender], min(note.round, max(self.stand.round, self._least)))
+            self._have[sender] = max(self._have[sender], min(note.round, max(self.last_round.number, self._least)))
             return self._close()
         return self._collect(sender, note, payload)
 
     def _got(self, note: Note, payload: bytes) -> list[Tell]:
-        if self.carries and self.stand.hollow and note.round <= self.stand.round:
+        if self.carries and self.last_round.joined_after and note.round <= self.last_round.number:
             return []  # it is in the state that we were given, or will be
-        if note.round != self.stand.round + 1:
-            raise MalformedMessage(f"the mean of round {note.round} after that of round {self.stand.round}")
+        if note.round != self.last_round.number + 1:
+            raise MalformedMessage(f"the mean of round {note.round} after that of round {self.last_round.number}")
         buffer = np.frombuffer(payload, np.float32)
         if len(buffer) < self.length + OWN_NUMBERS:
             raise MalformedMessage(f"a mean of {len(payload)} bytes for {self.length} elements")
@@ -139,8 +140,8 @@ class BackupGroup(RoundAgreement):
 
     def _keep(self, buffer: Vector, shared: int, included: bool) -> list[Tell]:
         """Close a round with its sum."""
-        number = self.stand.round + 1
-        self.stand = MemberRound(number, False)
+        number = self.last_round.number + 1
+        self.last_round = MemberRound(number, False)
         self._means[number] = buffer
         self._said, self._ending, self._sum = {}, 0, None  # of that round, where somebody else had closed it before
         self._shared = max(self._shared, min(shared, number))
@@ -162,20 +163,20 @@ class BackupGroup(RoundAgreement):
 
     def _receipt(self) -> list[Tell]:
         """Tell the coordinator how far we are; not, if there is so much to catch up on that the others should wait."""
-        number = min(self.stand.round, self.taken + AHEAD)
-        if not self.settled or self.bare or self._have[self.place.rank] >= number:
+        number = min(self.last_round.number, self.taken + AHEAD)
+        if not self.agreed or self.bare or self._have[self.membership.rank] >= number:
             return []
-        self._have[self.place.rank] = number
-        if self.coordinator == self.place.rank:
+        self._have[self.membership.rank] = number
+        if self.coordinator == self.membership.rank:
             return self._close()
-        return [Tell(self.coordinator, Note("have", number, 0, [self.place.version]))]
+        return [Tell(self.coordinator, Note("have", number, 0, [self.membership.version]))]
 
     # -------------------------------------------------------------------------------------------- coordinator's
 
     def _collect(self, sender: int, note: Note, payload: bytes | memoryview) -> list[Tell]:
-        if note.round <= self.stand.round:
+        if note.round <= self.last_round.number:
             return []  # too late: the mean is on its way
-        if note.round > self.stand.round + 1:
+        if note.round > self.last_round.number + 1:
             self._early.append((sender, note, bytes(payload)))  # we are behind ourselves
             return []
         values = np.frombuffer(payload, np.float32) if len(payload) % 4 == 0 else None
@@ -193,22 +194,22 @@ class BackupGroup(RoundAgreement):
 
     def _close(self) -> list[Tell]:
         """Close the open round, if enough have contributed and nobody is too far behind."""
-        members, said = self.place.members, self._said
+        members, said = self.membership.members, self._said
         given = sum(said.values())
         enough = given >= max(1, len(members) - (len(said) - given) - self.backup)
         shared = min(self._have.values())
-        if not (enough or len(said) == len(members)) or self.stand.round < self._least:
+        if not (enough or len(said) == len(members)) or self.last_round.number < self._least:
             return []
-        if shared < self._least or self.stand.round - shared >= WINDOW:
+        if shared < self._least or self.last_round.number - shared >= WINDOW:
             return []
         total = self._sum if self._sum is not None else np.zeros(self.length + OWN_NUMBERS, np.float32)
         total[self.length + 1 : self.length + 3] = self._ending, len(said)
-        number, included = self.stand.round + 1, said.get(self.place.rank, False)
+        number, included = self.last_round.number + 1, said.get(self.membership.rank, False)
         self._means[number] = total
         self._shared = max(self._shared, shared)
-        tells = [self._mean_for(other, number, said.get(other, False)) for other in self.place.others]
+        tells = [self._mean_for(other, number, said.get(other, False)) for other in self.membership.others]
         return tells + self._keep(total, shared, included)
 
     def _mean_for(self, member: int, number: int, included: bool) -> Tell:
-        note = Note("mean", number, 0, [self.place.version, self._shared, float(included)])
+        note = Note("mean", number, 0, [self.membership.version, self._shared, float(included)])
         return Tell(member, note, memoryview(self._means[number].view(np.uint8)))  # type: ignore[arg-type]

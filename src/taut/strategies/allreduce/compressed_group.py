@@ -22,7 +22,7 @@ import numpy as np
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.group import OWN_NUMBERS, Group
 from taut.strategies.allreduce.round_agreement import Contribution
-from taut.strategies.api import MemberPlace, Note, Tell, Vector, VectorCoder
+from taut.strategies.api import Membership, Note, Tell, Vector, VectorCoder
 
 RING_BITS = 64.0  # that a ring sends per element and worker, times (p - 1) / p
 NUMBER_NBYTES = 4
@@ -43,9 +43,9 @@ class CompressedGroup(Group):
     kinds = {"share": 1, "stand": 2, "result": 1}  # noqa: RUF012
 
     def __init__(
-        self, place: MemberPlace, length: int, coder: VectorCoder, lane: int = 0, since: int | None = None
+        self, membership: Membership, length: int, coder: VectorCoder, part: int = 0, since: int | None = None
     ) -> None:
-        super().__init__(place, length, lane=lane, since=since)
+        super().__init__(membership, length, part=part, since=since)
         self._coder = coder
         self._share = b""  # what we give to the round that we are in: the payload, then the numbers
         self._shares: dict[int, bytes] | None = None  # of the round, while it is run
@@ -56,10 +56,10 @@ class CompressedGroup(Group):
         self._share = self._coder.encode(mine.values, mine.weight) + np.array(mine.numbers, np.float32).tobytes()
         return super()._begin(replace(mine, kept=True))
 
-    def placed(self, place: MemberPlace) -> list[Tell]:
-        if place.version != self.place.version:
+    def members_changed(self, membership: Membership) -> list[Tell]:
+        if membership.version != self.membership.version:
             self._shares = None
-        return super().placed(place)
+        return super().members_changed(membership)
 
     def take_over(self, round: int) -> list[Tell]:
         if self._contribution is not None:
@@ -71,18 +71,18 @@ class CompressedGroup(Group):
     def _run(self) -> list[Tell]:
         """Send our share, if everybody knows to whom."""
         idle = self._contribution is None or self._shares is not None
-        if idle or not self.settled or self._behind or self.bare:
+        if idle or not self.agreed or self._behind or self.bare:
             return []
-        self._shares = {self.place.rank: self._share}
-        note = Note("share", self.stand.round + 1, self.lane, [self.place.version])
-        tells = [Tell(other, note, self._share) for other in self.place.others]
+        self._shares = {self.membership.rank: self._share}
+        note = Note("share", self.last_round.number + 1, self.part, [self.membership.version])
+        tells = [Tell(other, note, self._share) for other in self.membership.others]
         self._look()
         return tells + self._retake()
 
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
         if note.kind == "result":
             return self._take_result(note, payload)
-        round = self.stand.round + 1
+        round = self.last_round.number + 1
         if note.round == round and self._shares is not None:
             if sender in self._shares:
                 raise MalformedMessage(f"a second share of worker {sender} in round {round}")
@@ -103,12 +103,12 @@ class CompressedGroup(Group):
 
     def _look(self) -> None:
         """Sum the shares, when all members' are here."""
-        members, shares = self.place.members, self._shares
+        members, shares = self.membership.members, self._shares
         assert shares is not None
         if len(shares) < len(members):
             return
         payloads, numbers = zip(*(self._split(shares[member]) for member in members), strict=True)
-        buffer = self._buffer(self.stand.round + 1)
+        buffer = self._buffer(self.last_round.number + 1)
         self._coder.total(payloads, [float(one[0]) for one in numbers], buffer[: self.length])
         buffer[self.length :] = 0.0
         for one in numbers:

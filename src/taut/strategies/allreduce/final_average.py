@@ -7,7 +7,7 @@ the others, so the runtime (``worker/finish.py``) and a simulator drive the same
 the mean is measured on the way: that is the consensus distance, exact.
 
 Whoever has the mean takes part in no other round. A member that comes late, or that lost a piece of the round to a death,
-says where it stands, is answered *settled*, and asks one of those who answered for the mean. As a round needs everybody,
+tells its last round, is answered *settled*, and asks one of those who answered for the mean. As a round needs everybody,
 none can end with another mean while somebody holds the first.
 """
 
@@ -21,7 +21,7 @@ from taut.errors import MalformedMessage
 from taut.strategies import api as m
 from taut.strategies.allreduce.group import Group
 
-LANE = 1 << 30  # of all its messages: they may arrive while the receiver's training method still drains
+FINAL_AVERAGE_PART = 1 << 30  # of all its messages: they may arrive while the receiver's training method still drains
 
 
 @dataclass
@@ -29,10 +29,10 @@ class FinalAverageState:
     """A worker's state. ``distance``: |x - mean| / |mean| of its replica, None before the mean is known."""
 
     local: m.Local
-    place: m.MemberPlace
+    membership: m.Membership
     group: Group
     begun: bool = False
-    settled: bool = False
+    averaged: bool = False
     agreed: bool = False  # there was a mean: not all replicas were broken
     distance: float | None = None
     left_out: bool = False  # its weights were not finite, and do not count
@@ -56,8 +56,8 @@ class FinalAverage(m.Method):
     lockstep = False
     schedule: str = "ring"
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> FinalAverageState:
-        return FinalAverageState(local, place, Group(place, len(local.x), self.schedule, LANE))
+    def start(self, membership: m.Membership, local: m.Local) -> FinalAverageState:
+        return FinalAverageState(local, membership, Group(membership, len(local.x), self.schedule, FINAL_AVERAGE_PART))
 
     def on(self, state: FinalAverageState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
@@ -66,18 +66,18 @@ class FinalAverage(m.Method):
                 actions.append(m.Proceed())
             case m.Draining() if not state.begun:
                 actions += self._begin(state)
-            case m.Heard(sender, note, payload) if sender in state.place.members:
+            case m.Heard(sender, note, payload) if sender in state.membership.members:
                 self._heard(state, sender, note, payload, actions)
-            case m.Placed(place):
-                state.place = place
-                state.ahead &= set(place.members)
-                if state.asked not in place.members:
+            case m.MembersChanged(membership):
+                state.membership = membership
+                state.ahead &= set(membership.members)
+                if state.asked not in membership.members:
                     state.asked = None
-                if not state.settled:
-                    actions += state.group.placed(place)
+                if not state.averaged:
+                    actions += state.group.members_changed(membership)
             case _:
                 pass
-        if state.begun and not state.settled:
+        if state.begun and not state.averaged:
             self._end(state, actions)
         return actions
 
@@ -95,32 +95,32 @@ class FinalAverage(m.Method):
         match note.kind:
             case "settled":
                 state.ahead.add(sender)
-            case "want" if state.settled:
-                actions.append(m.Tell(sender, m.Note("mean", int(state.agreed), LANE), x.tobytes()))
-            case "mean" if sender == state.asked and not state.settled:
+            case "want" if state.averaged:
+                actions.append(m.Tell(sender, m.Note("mean", int(state.agreed), FINAL_AVERAGE_PART), x.tobytes()))
+            case "mean" if sender == state.asked and not state.averaged:
                 if len(payload) != x.nbytes:
                     raise MalformedMessage(f"a mean of {len(payload)} bytes; this model has {x.nbytes}")
-                _settle(state, np.frombuffer(payload, np.float32) if note.round else None)
+                _take_mean(state, np.frombuffer(payload, np.float32) if note.round else None)
                 actions.append(m.Finished())
-            case "stand" if state.settled:
-                actions.append(m.Tell(sender, m.Note("settled", part=LANE)))
-            case _ if state.group.hears(note) and not state.settled:
+            case "stand" if state.averaged:
+                actions.append(m.Tell(sender, m.Note("settled", part=FINAL_AVERAGE_PART)))
+            case _ if state.group.hears(note) and not state.averaged:
                 actions += state.group.heard(sender, note, payload)
 
     def _end(self, state: FinalAverageState, actions: list[m.MethodAction]) -> None:
         """Take the mean if the round is done; ask for it if somebody has it."""
         if state.group.done:
             mean = np.empty_like(state.local.x)
-            _settle(state, mean if state.group.mean(mean) else None)
+            _take_mean(state, mean if state.group.mean(mean) else None)
             actions.append(m.Finished())
         elif state.ahead and state.asked is None:
             state.asked = min(state.ahead)
-            actions.append(m.Tell(state.asked, m.Note("want", part=LANE)))
+            actions.append(m.Tell(state.asked, m.Note("want", part=FINAL_AVERAGE_PART)))
 
 
-def _settle(state: FinalAverageState, mean: m.Vector | None) -> None:
+def _take_mean(state: FinalAverageState, mean: m.Vector | None) -> None:
     """Measure how far off this replica was, and take the mean (None: no replica was fit to be averaged)."""
-    state.settled = True
+    state.averaged = True
     if mean is None:
         return
     x = state.local.x

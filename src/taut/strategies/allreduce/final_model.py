@@ -6,8 +6,8 @@ completed. When they change, latecomers leave the group, or they might complete 
 model; and as the group is then stuck, they hand the model to all.
 
 A worker takes a model over only where it can be a latecomer: the run is being drained here too, this worker has completed
-no round, and when all told where they stand for the first time, somebody had (``RoundAgreement.founder``). In any other
-state of the run the model is refused. Latecomers that have left the group still tell where they stand, for later ones.
+no round, and when all told their last round for the first time, somebody had (``RoundAgreement.founder``). In any other
+state of the run the model is refused. Late ones that have left the group still tell their last round, for later ones.
 
 Where nobody is to be believed alone (``by_majority``), all who have the model hand it on, and a latecomer takes it when
 more than half of those who came before it (ranks below its own) have sent the same bits.
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from taut.errors import MalformedMessage
-from taut.strategies.api import MemberPlace, Note, Tell, Vector
+from taut.strategies.api import Membership, Note, Tell, Vector
 
 KIND = "model"
 
@@ -32,9 +32,9 @@ class FinalModelForJoiners:
 
     >>> from taut.topologies.registry import parse
     >>> late = FinalModelForJoiners(began_with=(0, 1))
-    >>> [tell.to for tell in late.hand_on(MemberPlace(0, (0, 1, 5), parse("complete")), np.zeros(1, np.float32))]
+    >>> [tell.to for tell in late.hand_on(Membership(0, (0, 1, 5), parse("complete")), np.zeros(1, np.float32))]
     [5]
-    >>> late.hand_on(MemberPlace(0, (0, 1, 5), parse("complete")), np.zeros(1, np.float32))
+    >>> late.hand_on(Membership(0, (0, 1, 5), parse("complete")), np.zeros(1, np.float32))
     []
     """
 
@@ -45,12 +45,12 @@ class FinalModelForJoiners:
     by_majority: bool = False
     offers: dict[int, bytes] = field(default_factory=dict)  # by sender, until one may be taken
 
-    def hand_on(self, place: MemberPlace, model: Vector) -> list[Tell]:
+    def hand_on(self, membership: Membership, model: Vector) -> list[Tell]:
         """Return what this worker, which has ended, owes to those who came since."""
-        first = min((rank for rank in place.members if rank in self.began_with), default=place.rank)
-        gives = self.left if self.handed is not None else place.rank == first
+        first = min((rank for rank in membership.members if rank in self.began_with), default=membership.rank)
+        gives = self.left if self.handed is not None else membership.rank == first
         known = set() if self.handed is not None else set(self.began_with)
-        late = set(place.members) - known - self.given - {place.rank}
+        late = set(membership.members) - known - self.given - {membership.rank}
         if not late or not (gives or self.by_majority):
             return []
         self.given |= late
@@ -69,12 +69,12 @@ class FinalModelForJoiners:
                 raise MalformedMessage("a model with numbers that are not finite")
             self.offers[sender] = payload
 
-    def take(self, place: MemberPlace) -> None:
+    def take(self, membership: Membership) -> None:
         """Take over what was offered by a member or, ``by_majority``, by more than half of those before us."""
         if self.handed is not None:
             return
-        before = [rank for rank in place.members if rank < place.rank] or place.others
-        judges = before if self.by_majority else place.others
+        before = [rank for rank in membership.members if rank < membership.rank] or membership.others
+        judges = before if self.by_majority else membership.others
         self.offers = {sender: model for sender, model in self.offers.items() if sender in judges}
         for model in self.offers.values():
             votes = sum(other == model for other in self.offers.values())

@@ -1,18 +1,18 @@
-"""A group that averages vectors, over and over, whoever comes and goes: what `sync` and the averaging methods stand on.
+"""A group that averages vectors, over and over, whoever comes and goes: what `sync` and the averaging methods use.
 
     mean = sum_i w_i x_i / sum_i w_i        over the members i that contributed to the round
 
 A round is one all-reduce (``collectives``) of w * x and a few numbers more, run under one version of the membership.
-Whenever the version changes, the round under way is dropped, and every member tells every other where it *stands*: the
-last round that it completed. Once all stands of that version are in, all know the same, and act alike:
+Whenever the version changes, the round under way is dropped, and every member tells every other the
+last round that it completed. Once all last rounds of that version are in, all know the same, and act alike:
 
 - Somebody has completed the round that others are still in: of those, the one of the lowest rank sends them its result.
 - Nobody has: the round is run again, by those who are left, with the contributions that they kept.
 - A newcomer takes part from the round after the last completed one, once it has the state (where members carry one).
 
 So all members that complete a round have the same bits, and nobody waits for who is gone. (A result that only the dead
-had seen is made anew: the survivors agree, which is all that can be asked.) Stands differ by one round at most, since
-nobody completes a round without everybody's contribution, nor contributes to one before it has completed the last.
+had seen is made anew: the survivors agree, which is all that can be asked.) Last rounds differ by one round at most,
+since nobody completes a round without everybody's contribution, nor contributes to one before it has completed the last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 from taut.collectives import SEGMENT_ELEMENTS, Piece, Reduction, named
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.round_agreement import Contribution, MemberRound, RoundAgreement
-from taut.strategies.api import MemberPlace, Note, Tell, Vector
+from taut.strategies.api import Membership, Note, Tell, Vector
 
 if TYPE_CHECKING:
     from taut.collectives import Program
@@ -38,13 +38,13 @@ OWN_NUMBERS = 3  # after the vector: the weight, how many are ending, how many c
 
 
 class Group(RoundAgreement):
-    """One member's machine. ``length``: of the vectors; ``schedule``: of the all-reduce, by name; ``lane``: tells groups
+    """One member's machine. ``length``: of the vectors; ``schedule``: of the all-reduce, by name; ``part``: tells groups
     of the same workers apart. Rounds follow one another: ``begin``, then ``done``, then ``mean``, then ``begin`` again.
 
     Sums are of float32: a total weight above 2^24 is rounded.
 
     >>> from taut.topologies.registry import parse
-    >>> groups = [Group(MemberPlace(rank, (0, 1), parse("complete"), 1), length=2) for rank in (0, 1)]
+    >>> groups = [Group(Membership(rank, (0, 1), parse("complete"), 1), length=2) for rank in (0, 1)]
     >>> under_way = [(rank, tell) for rank in (0, 1) for tell in groups[rank].begin(np.float32([rank, 4]), rank + 1.0)]
     >>> while under_way:
     ...     sender, tell = under_way.pop(0)
@@ -55,12 +55,12 @@ class Group(RoundAgreement):
     """
 
     kinds = {"piece": 3, "stand": 2, "result": 1}  # noqa: RUF012
-    stands_as = "stand"
+    last_round_kind = "stand"
 
     def __init__(
-        self, place: MemberPlace, length: int, schedule: str = "ring", lane: int = 0, since: int | None = None
+        self, membership: Membership, length: int, schedule: str = "ring", part: int = 0, since: int | None = None
     ) -> None:
-        super().__init__(place, length, lane, since)
+        super().__init__(membership, length, part, since)
         self._schedule = named(schedule)
         self.segment_elements = 0  # the longest piece; 0: by the length and the number of members
         self._contribution: Contribution | None = None
@@ -72,18 +72,18 @@ class Group(RoundAgreement):
 
     @property
     def completed(self) -> int:
-        return max(0, self.stand.round)
+        return max(0, self.last_round.number)
 
     def _begin(self, mine: Contribution) -> list[Tell]:
         assert self._contribution is None, "the last round is not done"
         self._contribution = mine if mine.kept else replace(mine, values=mine.values.copy())
-        return self._take_stand() + self._run()
+        return self._tell_last_round() + self._run()
 
-    def placed(self, place: MemberPlace) -> list[Tell]:
-        if place.version != self.place.version:
+    def members_changed(self, membership: Membership) -> list[Tell]:
+        if membership.version != self.membership.version:
             self._behind = False
             self._reduction = self._program = None
-        return super().placed(place)
+        return super().members_changed(membership)
 
     def let_go(self) -> Vector:
         """Return a copy of the values that the caller had kept; the round under way goes on with the copy."""
@@ -92,7 +92,7 @@ class Group(RoundAgreement):
         return self._contribution.values
 
     def take_over(self, round: int) -> list[Tell]:
-        self.bare, self._counted, self.stand = False, True, MemberRound(round, True)
+        self.bare, self._counted, self.last_round = False, True, MemberRound(round, True)
         mine = self._contribution
         if mine is not None:
             numbers = (0.0, *mine.numbers[1:OWN_NUMBERS], *(0.0 for _ in mine.numbers[OWN_NUMBERS:]))
@@ -104,38 +104,38 @@ class Group(RoundAgreement):
         that round not all is done. The result is handed to this member again, or the round is run again with what was
         given to ``begin``, which must have been kept."""
         assert self.done and self._before is not None, "nothing to open again"
-        self.stand, self._contribution, self._result = self._before
+        self.last_round, self._contribution, self._result = self._before
         self.done, self._before = False, None
 
-    def _agree(self, stands: Mapping[int, MemberRound]) -> list[Tell]:
+    def _agree(self, last_rounds: Mapping[int, MemberRound]) -> list[Tell]:
         """Find out who is behind and what the next round is, and go on."""
-        real = {rank: stands[rank].round for rank in stands if not stands[rank].hollow}
-        top = max(real.values() if real else (stand.round for stand in stands.values()))
-        # Hollow ones follow whoever has completed a round; one round before `top` they have contributed to it.
-        behind = [rank for rank in stands if real and stands[rank].round == top - 1]
-        self._look_round(stands, top, follows=self.place.rank in behind and self._contribution is not None)
+        real = {rank: last_rounds[rank].number for rank in last_rounds if not last_rounds[rank].joined_after}
+        top = max(real.values() if real else (last_round.number for last_round in last_rounds.values()))
+        # Who joined after it follows whoever has completed a round; one round before `top` it has contributed to it.
+        behind = [rank for rank in last_rounds if real and last_rounds[rank].number == top - 1]
+        self._look_round(last_rounds, top, follows=self.membership.rank in behind and self._contribution is not None)
         if self.bare:
             pass  # a result is of no use to it
-        elif self.place.rank in behind:
+        elif self.membership.rank in behind:
             if self._contribution is None:
-                self.settled = False  # that cannot be: somebody lies, and there is no round before the members change
+                self.agreed = False  # that cannot be: somebody lies, and there is no round before the members change
                 return []
             self._behind = True
-        elif self.stand.hollow:
-            self.stand = MemberRound(max(0, top), True)
+        elif self.last_round.joined_after:
+            self.last_round = MemberRound(max(0, top), True)
         tells: list[Tell] = []
-        if real and self.place.rank == min(rank for rank in real if real[rank] == top):
+        if real and self.membership.rank == min(rank for rank in real if real[rank] == top):
             assert self._result is not None
-            note = Note("result", top, self.lane, [self.place.version])
+            note = Note("result", top, self.part, [self.membership.version])
             tells += [Tell(rank, note, memoryview(self._result.view(np.uint8))) for rank in behind]  # type: ignore[arg-type]
         return tells + self._retake() + self._run()
 
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
         if note.kind == "result":
             return self._take_result(note, payload)
-        round = self.stand.round + 1
+        round = self.last_round.number + 1
         if note.round == round and self._reduction is not None:
-            at = self.place.members.index(sender)
+            at = self.membership.members.index(sender)
             step, segment = int(note.numbers[1]), int(note.numbers[2])
             return self._sent(self._reduction.arrived(at, step, segment, payload))
         if note.round not in (round, round + 1):
@@ -144,9 +144,9 @@ class Group(RoundAgreement):
         return []
 
     def _take_result(self, note: Note, payload: bytes) -> list[Tell]:
-        if self.carries and self.stand.hollow and note.round <= self.stand.round:
+        if self.carries and self.last_round.joined_after and note.round <= self.last_round.number:
             return []  # it is in the state that we were given, or will be
-        if not self._behind or note.round != self.stand.round + 1:
+        if not self._behind or note.round != self.last_round.number + 1:
             raise MalformedMessage(f"a result of round {note.round} that nobody waits for")
         buffer = self._buffer(note.round)
         if len(payload) != buffer.nbytes:
@@ -158,12 +158,12 @@ class Group(RoundAgreement):
 
     def _run(self) -> list[Tell]:
         """Start the all-reduce, if there is something to reduce and everybody knows with whom."""
-        mine, members = self._contribution, self.place.members
-        if mine is None or not self.settled or self._behind or self.bare or self._reduction is not None:
+        mine, members = self._contribution, self.membership.members
+        if mine is None or not self.agreed or self._behind or self.bare or self._reduction is not None:
             return []
-        buffer = self._buffer(self.stand.round + 1)
+        buffer = self._buffer(self.last_round.number + 1)
         if self._program is None or self._program.length != len(buffer):
-            self._program = self._schedule.program(len(members), members.index(self.place.rank), len(buffer))
+            self._program = self._schedule.program(len(members), members.index(self.membership.rank), len(buffer))
         fitting = min(SEGMENT_ELEMENTS, max(LEAST_SEGMENT_ELEMENTS, len(buffer) // (PIPELINE * len(members))))
         segment = self.segment_elements or fitting
         self._reduction = Reduction(self._program, buffer, segment, partial(self._fill, buffer))
@@ -171,11 +171,11 @@ class Group(RoundAgreement):
 
     def _sent(self, pieces: list[Piece]) -> list[Tell]:
         assert self._reduction is not None
-        round, version = self.stand.round + 1, self.place.version
+        round, version = self.last_round.number + 1, self.membership.version
         tells = []
         for piece in pieces:
-            note = Note("piece", round, self.lane, [version, piece.round, piece.segment])
-            tells.append(Tell(self.place.members[piece.to], note, piece.data))
+            note = Note("piece", round, self.part, [version, piece.round, piece.segment])
+            tells.append(Tell(self.membership.members[piece.to], note, piece.data))
         if self._reduction.done:
             self._complete(self._reduction.buffer)
         return tells
@@ -183,8 +183,8 @@ class Group(RoundAgreement):
     def _complete(self, buffer: Vector) -> None:
         assert self._contribution is not None
         kept = self._contribution.kept
-        self._before = (self.stand, self._contribution, self._result) if kept else None
-        self.stand = MemberRound(self.stand.round + 1, False)
+        self._before = (self.last_round, self._contribution, self._result) if kept else None
+        self.last_round = MemberRound(self.last_round.number + 1, False)
         self._reduction = self._contribution = None
         self._finish(buffer)
 

@@ -24,18 +24,18 @@ from taut.errors import MalformedMessage
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_mean import merge
 from taut.strategies.allreduce.round_agreement import Contribution, MemberRound
-from taut.strategies.api import MemberPlace, Note, Refuse, Tell, Vector
+from taut.strategies.api import Membership, Note, Refuse, Tell, Vector
 
 Shares = dict[int, bytes | None]  # None: it was refused
 # Whose vectors are merged: of these members, in the round after so many, where so many said yes to each number.
 Voters = Callable[[Collection[int], int, Sequence[float]], Collection[int]]
 
 
-def group_of(place: MemberPlace, length: int, schedule: str, robust: str, voters: Voters | None = None) -> Group:
+def group_of(membership: Membership, length: int, schedule: str, robust: str, voters: Voters | None = None) -> Group:
     """Return the group that makes the mean, or the robust one where ``robust`` is not none."""
     if robust == "none":
-        return Group(place, length, schedule)
-    return RobustGroup(place, length, robust, voters=voters or _everybody)
+        return Group(membership, length, schedule)
+    return RobustGroup(membership, length, robust, voters=voters or _everybody)
 
 
 def _everybody(members: Collection[int], completed: int, says: Sequence[float]) -> Collection[int]:
@@ -48,7 +48,7 @@ class RobustGroup(Group):
     whose did, in the round that is done.
 
     >>> from taut.topologies.registry import parse
-    >>> groups = [RobustGroup(MemberPlace(rank, (0, 1, 2), parse("complete"), 1), 1, "median") for rank in (0, 1, 2)]
+    >>> groups = [RobustGroup(Membership(rank, (0, 1, 2), parse("complete"), 1), 1, "median") for rank in (0, 1, 2)]
     >>> x = [np.float32([4]), np.float32([5]), np.float32([9e9])]
     >>> under_way = [(rank, tell) for rank in (0, 1, 2) for tell in groups[rank].begin(x[rank])]
     >>> while under_way:
@@ -60,8 +60,8 @@ class RobustGroup(Group):
 
     kinds = {"share": 1, "have": 1, "stand": 2}  # noqa: RUF012
 
-    def __init__(self, place: MemberPlace, length: int, kind: str, voters: Voters = _everybody) -> None:
-        super().__init__(place, length)
+    def __init__(self, membership: Membership, length: int, kind: str, voters: Voters = _everybody) -> None:
+        super().__init__(membership, length)
         self.kind, self.voters = kind, voters
         self.voted: frozenset[int] = frozenset()
         self._share = b""  # what we give to the round that we are in: the vector, then the numbers
@@ -77,10 +77,10 @@ class RobustGroup(Group):
         self._share = mine.values.tobytes() + np.array(numbers, np.float32).tobytes()
         return super()._begin(Contribution(mine.values, 1.0, numbers, kept=True))
 
-    def placed(self, place: MemberPlace) -> list[Tell]:
-        if place.version != self.place.version:
+    def members_changed(self, membership: Membership) -> list[Tell]:
+        if membership.version != self.membership.version:
             self._shares, self._have = None, set()  # what is full stays: somebody may have completed the round
-        return super().placed(place)
+        return super().members_changed(membership)
 
     def mean(self, out: Vector) -> float:
         """Write the robust mean of the round that is ``done`` to ``out``; of how many vectors. Of none: ``out`` stays."""
@@ -93,31 +93,31 @@ class RobustGroup(Group):
         refusals, self._refusals = self._refusals, []
         return refusals
 
-    def _agree(self, stands: Mapping[int, MemberRound]) -> list[Tell]:
-        real = [stand.round for stand in stands.values() if not stand.hollow]
-        top = max(real or [stand.round for stand in stands.values()])
-        if real and self.stand.round == top - 1:
+    def _agree(self, last_rounds: Mapping[int, MemberRound]) -> list[Tell]:
+        real = [last_round.number for last_round in last_rounds.values() if not last_round.joined_after]
+        top = max(real or [last_round.number for last_round in last_rounds.values()])
+        if real and self.last_round.number == top - 1:
             if self._contribution is None or self._full is None:
-                self.settled = False  # that cannot be: somebody lies, and there is no round before the members change
+                self.agreed = False  # that cannot be: somebody lies, and there is no round before the members change
                 return []
             self._conclude(self._full)
-        elif self.stand.hollow:
-            self.stand = MemberRound(max(0, top), True)
+        elif self.last_round.joined_after:
+            self.last_round = MemberRound(max(0, top), True)
         return self._retake() + self._run()
 
     def _run(self) -> list[Tell]:
         """Send our share, if everybody knows to whom."""
-        if self._contribution is None or not self.settled or self._shares is not None:
+        if self._contribution is None or not self.agreed or self._shares is not None:
             return []
         self._full = None
-        self._shares = {self.place.rank: self._share if self._fault(self._share) is None else None}
+        self._shares = {self.membership.rank: self._share if self._fault(self._share) is None else None}
         note = self._note("share")
-        tells = [Tell(other, note, self._share) for other in self.place.others]
+        tells = [Tell(other, note, self._share) for other in self.membership.others]
         return tells + self._look() + self._retake()
 
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
         """Take a share, or the news that a member has them all."""
-        round = self.stand.round + 1
+        round = self.last_round.number + 1
         if note.round != round or self._shares is None:
             if note.round not in (round, round + 1):
                 raise MalformedMessage(f"a {note.kind} of round {note.round}; this worker is in round {round}")
@@ -145,23 +145,23 @@ class RobustGroup(Group):
     def _look(self) -> list[Tell]:
         """Tell the others when all members' shares are here."""
         assert self._shares is not None
-        if len(self._shares) < len(self.place.members):
+        if len(self._shares) < len(self.membership.members):
             return []
         self._full = self._shares
-        self._have.add(self.place.rank)
+        self._have.add(self.membership.rank)
         note = self._note("have")
-        return [Tell(other, note) for other in self.place.others] + self._close()
+        return [Tell(other, note) for other in self.membership.others] + self._close()
 
     def _close(self) -> list[Tell]:
         """Merge the shares when all members have told that they have them."""
-        if self._full is not None and self._have >= set(self.place.members):
+        if self._full is not None and self._have >= set(self.membership.members):
             self._conclude(self._full)
         return []
 
     def _conclude(self, full: Shares) -> None:
         """Merge the shares: all members merge the same in the same order, hence to the same bits."""
         given = {rank: np.frombuffer(share, np.float32) for rank, share in sorted(full.items()) if share is not None}
-        buffer = self._buffer(self.stand.round + 1)
+        buffer = self._buffer(self.last_round.number + 1)
         buffer[: self.length] = np.nan
         buffer[self.length :] = sum(one[self.length :] > 0.0 for one in given.values()) if given else 0.0
         says = [float(number) for number in buffer[self.length :]]
@@ -173,4 +173,4 @@ class RobustGroup(Group):
         self._complete(buffer)
 
     def _note(self, kind: str) -> Note:
-        return Note(kind, self.stand.round + 1, self.lane, [self.place.version])
+        return Note(kind, self.last_round.number + 1, self.part, [self.membership.version])

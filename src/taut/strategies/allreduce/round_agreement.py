@@ -1,7 +1,7 @@
-"""Members who tell each other where they stand when the membership changes: the base of ``Group`` and ``BackupGroup``.
+"""Members who tell each other their last round when the membership changes: the base of ``Group`` and ``BackupGroup``.
 
 Everything is said under one version of the membership. When that changes, what was said under the old one is void, and
-every member tells every other the last round that it has (its *stand*). Once all stands of the version are in, all know
+every member tells every other the last round that it has. Once all of them for the version are in, all know
 the same and act alike (``_agree``). Changes may come in quick succession, and members learn of them at different times:
 only the latest version counts, and what comes for a later one than ours is kept until we learn of it.
 
@@ -22,17 +22,17 @@ from typing import ClassVar
 import numpy as np
 
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.api import MemberPlace, Note, Refuse, Tell, Vector
+from taut.strategies.api import Membership, Note, Refuse, Tell, Vector
 
-NEW = -1  # the stand of who has not taken part in any version yet
+NEW = -1  # the last round of who has not taken part in any version yet
 
 
 @dataclass(frozen=True, slots=True)
 class MemberRound:
-    """The last completed round of a member. If ``hollow``, the member joined after it and has no result of its own."""
+    """The last completed round of a member. If it ``joined_after``, it has no result of its own."""
 
-    round: int
-    hollow: bool
+    number: int
+    joined_after: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,17 @@ class Contribution:
 class RoundMachine(ABC):
     """One member's part in rounds that average vectors: ``begin``, then ``done``, then ``mean``, then ``begin`` again.
 
-    ``length``: of the vectors; ``lane``: tells machines of the same workers apart. Of the round that is ``done``:
+    ``length``: of the vectors; ``part``: tells machines of the same workers apart. Of the round that is ``done``:
     ``contributors`` and ``ending`` count members, ``extra`` are the sums of what was given beside the vectors.
     """
 
     bare = False  # the member lacks the state that the others have
-    settled = False  # all members know the same of each other: a round can be run
+    agreed = False  # all members know the same of each other: a round can be run
     founder: bool | None = True  # no round was complete when the member came; None while that is not known
     _result: Vector | None = None  # of the round that is done: the sum, its weight, and all other numbers
 
-    def __init__(self, length: int, lane: int = 0) -> None:
-        self.length, self.lane = length, lane
+    def __init__(self, length: int, part: int = 0) -> None:
+        self.length, self.part = length, part
         self.done = False
         self.contributors = self.ending = 0
         self.extra: list[float] = []
@@ -91,7 +91,7 @@ class RoundMachine(ABC):
         """Take a member's message. Raise ``MalformedMessage`` if it makes no sense; nothing has changed then."""
 
     @abstractmethod
-    def placed(self, place: MemberPlace) -> list[Tell]:
+    def members_changed(self, membership: Membership) -> list[Tell]:
         """Go on with other members."""
 
     def refused(self) -> list[Refuse]:
@@ -120,111 +120,115 @@ class RoundMachine(ABC):
 
 
 class RoundAgreement(RoundMachine):
-    """One member's machine. ``kinds``: its messages and how many numbers go with each, the version first; ``stands_as``:
-    the kind that tells a stand; ``lane``: tells machines of the same workers apart. ``since``: the round after which the
-    member's state is, NEW if it has none yet; None where rounds stand for themselves."""
+    """One member's machine. ``kinds``: its messages and how many numbers go with each, the version first;
+    ``last_round_kind``: of those that tell a last round; ``part``: tells machines of the same workers apart. ``since``:
+    the round after which the member's state is, NEW if it has none yet; None where rounds stand for themselves."""
 
     kinds: ClassVar[Mapping[str, int]]
-    stands_as: ClassVar[str]
+    last_round_kind: ClassVar[str]
 
-    def __init__(self, place: MemberPlace, length: int, lane: int = 0, since: int | None = None) -> None:
-        super().__init__(length, lane)
-        self.place = place
-        self.stand = MemberRound(NEW if since is None else since, True)
+    def __init__(self, membership: Membership, length: int, part: int = 0, since: int | None = None) -> None:
+        super().__init__(length, part)
+        self.membership = membership
+        self.last_round = MemberRound(NEW if since is None else since, True)
         self.carries = since is not None
         self.bare = since == NEW
         self._counted = False  # a version was agreed on in which it had the state: it has taken part since
         self.givers: list[int] = []  # while it is bare: who has what it lacks, the first to be asked first
-        # Whether nobody had completed a round when all stands were in for the first time; None before that. No round can
-        # be completed without this member from then on, so it never comes too late for the last one.
+        # Whether nobody had completed a round when all last rounds were in for the first time; None before that. No
+        # round can be completed without this member from then on, so it never comes too late for the last one.
         self.founder = None
-        self._stood = False  # and ours is told
-        self._stands: dict[int, dict[int, MemberRound]] = {}  # of this version and of later ones
+        self._told = False  # our own last round is told
+        self._last_rounds: dict[int, dict[int, MemberRound]] = {}  # of this version and of later ones
         self._early: list[tuple[int, Note, bytes]] = []
 
     @abstractmethod
-    def _agree(self, stands: Mapping[int, MemberRound]) -> list[Tell]:
-        """Act on all members' stands, which are in."""
+    def _agree(self, last_rounds: Mapping[int, MemberRound]) -> list[Tell]:
+        """Act on all members' last rounds, which are in."""
 
     @abstractmethod
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """Take a member's message under this version, which is settled."""
+        """Take a member's message under this version, on which all agree."""
 
     def hears(self, note: Note) -> bool:
-        return note.kind in self.kinds and note.part == self.lane
+        return note.kind in self.kinds and note.part == self.part
 
     def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
         version = self._version(note)
-        if version < self.place.version:
+        if version < self.membership.version:
             return []  # nobody counts on what was said under a version that is over
-        if note.kind == self.stands_as:
-            self._stands.setdefault(version, {})[sender] = MemberRound(note.round - 1, bool(note.numbers[1]))
-            return self._take_stand() + self._settle()
-        tells = self._take_stand()
-        if version > self.place.version or not self.settled:
+        if note.kind == self.last_round_kind:
+            self._last_rounds.setdefault(version, {})[sender] = MemberRound(note.round - 1, bool(note.numbers[1]))
+            return self._tell_last_round() + self._check_agreement()
+        tells = self._tell_last_round()
+        if version > self.membership.version or not self.agreed:
             self._early.append((sender, note, payload))
             return tells
-        if sender not in self.place.members:
+        if sender not in self.membership.members:
             raise MalformedMessage(f"{note.kind} of worker {sender}, which is not in the group")
         return tells + self._take(sender, note, payload)
 
-    def placed(self, place: MemberPlace) -> list[Tell]:
-        if place.version == self.place.version:
+    def members_changed(self, membership: Membership) -> list[Tell]:
+        if membership.version == self.membership.version:
             return []
-        self.place = place
-        self._stood = self.settled = False
-        self._stands = {version: stands for version, stands in self._stands.items() if version >= place.version}
-        self._early = [item for item in self._early if self._version(item[1]) >= place.version]
-        return self._take_stand()
+        self.membership = membership
+        self._told = self.agreed = False
+        self._last_rounds = {
+            version: last_rounds for version, last_rounds in self._last_rounds.items() if version >= membership.version
+        }
+        self._early = [item for item in self._early if self._version(item[1]) >= membership.version]
+        return self._tell_last_round()
 
-    def _take_stand(self) -> list[Tell]:
-        """Tell the others where this member stands, once per version."""
-        if self._stood:
+    def _tell_last_round(self) -> list[Tell]:
+        """Tell the others this member's last round, once per version."""
+        if self._told:
             return []
-        self._stood = True
-        version, stand = self.place.version, MemberRound(NEW, True) if self.bare else self.stand
-        self._stands.setdefault(version, {})[self.place.rank] = stand
-        note = Note(self.stands_as, stand.round + 1, self.lane, [version, float(stand.hollow)])
-        return [Tell(other, note) for other in self.place.others] + self._settle()
+        self._told = True
+        version, last_round = self.membership.version, MemberRound(NEW, True) if self.bare else self.last_round
+        self._last_rounds.setdefault(version, {})[self.membership.rank] = last_round
+        note = Note(self.last_round_kind, last_round.number + 1, self.part, [version, float(last_round.joined_after)])
+        return [Tell(other, note) for other in self.membership.others] + self._check_agreement()
 
-    def _settle(self) -> list[Tell]:
-        stands = self._stands.get(self.place.version, {})
-        if self.settled or not stands.keys() >= set(self.place.members):
+    def _check_agreement(self) -> list[Tell]:
+        last_rounds = self._last_rounds.get(self.membership.version, {})
+        if self.agreed or not last_rounds.keys() >= set(self.membership.members):
             return []
-        self.settled = True
+        self.agreed = True
         if self.founder is None:
-            self.founder = all(stands[member].hollow for member in self.place.members)
-        return self._agree({member: stands[member] for member in self.place.members})
+            self.founder = all(last_rounds[member].joined_after for member in self.membership.members)
+        return self._agree({member: last_rounds[member] for member in self.membership.members})
 
-    def testify(self, place: MemberPlace) -> list[Tell]:
-        """Tell the members of ``place`` that this member holds what the last round brought. It takes part in none."""
-        self.place = place
-        note = Note(self.stands_as, self.stand.round + 1, self.lane, [place.version, 0.0])
-        return [Tell(other, note) for other in place.others]
+    def testify(self, membership: Membership) -> list[Tell]:
+        """Tell other members that this one holds what the last round brought. It takes part in none."""
+        self.membership = membership
+        note = Note(self.last_round_kind, self.last_round.number + 1, self.part, [membership.version, 0.0])
+        return [Tell(other, note) for other in membership.others]
 
     def introduce(self) -> list[Tell]:
-        """Tell the others where this member stands, before there is a round to join."""
-        return self._take_stand()
+        """Tell the others this member's last round, before there is a round to join."""
+        return self._tell_last_round()
 
     @abstractmethod
     def take_over(self, round: int) -> list[Tell]:
         """Note that the state after ``round`` is here. Drop what came of another one: this member's contribution."""
 
     @property
-    def forsaken(self) -> bool:
+    def state_lost(self) -> bool:
         """Return whether this member lacks the state, and so do all others."""
-        return self.bare and self.settled and not self.givers
+        return self.bare and self.agreed and not self.givers
 
-    def _look_round(self, stands: Mapping[int, MemberRound], top: int, follows: bool) -> None:
+    def _look_round(self, last_rounds: Mapping[int, MemberRound], top: int, follows: bool) -> None:
         """Find out whether this member is bare: its state must be after round ``top``, or it must have taken part since,
         so that what comes next ``follows``. A bare member came late, or what it took over died with the giver."""
-        fits = self.stand.round == top or (follows and self._counted)
-        self._counted = not self.bare and (fits or not self.stand.hollow)
+        fits = self.last_round.number == top or (follows and self._counted)
+        self._counted = not self.bare and (fits or not self.last_round.joined_after)
         if not self.carries or self._counted:
             return
-        self.bare, self.stand = True, MemberRound(max(0, top), True)
-        able = [rank for rank in stands if top >= 0 and stands[rank].round == top and rank != self.place.rank]
-        self.givers = sorted(able, key=lambda rank: (stands[rank].hollow, rank))
+        self.bare, self.last_round = True, MemberRound(max(0, top), True)
+        able = [
+            rank for rank in last_rounds if top >= 0 and last_rounds[rank].number == top and rank != self.membership.rank
+        ]
+        self.givers = sorted(able, key=lambda rank: (last_rounds[rank].joined_after, rank))
 
     def _retake(self) -> list[Tell]:
         """Look again at what came early. A message that makes no sense now is dropped: it is too late to say so."""

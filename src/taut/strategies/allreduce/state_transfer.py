@@ -1,6 +1,6 @@
 """Giving a newcomer the state that all others have: how ``sync`` takes workers in mid-run, and takes back the given up.
 
-When the members of a version have told each other where they stand (``round_agreement.py``), all know the last round, r,
+When the members of a version have told each other their last round (``round_agreement.py``), all know the last round, r,
 that anybody has completed, and who has the state after it. Round r + 1 needs everybody, so until the newcomer takes part
 nobody's state changes. The newcomer asks the first of the *givers* (``want``); that one answers at its next turn, when
 its optimizer has made the step of round r and not that of r + 1, with all of it in pieces (``state``).
@@ -63,10 +63,10 @@ class NewcomerTransfer:
 
     def ask(self, machine: RoundAgreement) -> list[Tell]:
         """Ask for the state, where ``machine`` lacks it and knows who has it. Once in a version, until something came."""
-        if not machine.bare or not machine.settled or self.whole(machine) is not None:
+        if not machine.bare or not machine.agreed or self.whole(machine) is not None:
             return []
         able = [rank for rank in machine.givers if rank not in self._shunned]
-        round, version, before = machine.stand.round, machine.place.version, self.asked
+        round, version, before = machine.last_round.number, machine.membership.version, self.asked
         going_on = before is not None and before.round == round and before.giver in able
         if not able or (going_on and before is not None and (self._pieces or before.version == version)):
             return []
@@ -84,12 +84,14 @@ class NewcomerTransfer:
 
     def whole(self, machine: RoundAgreement) -> bytes | None:
         """Return the state that ``machine`` lacks, once it is here."""
-        fits = machine.bare and machine.settled and self.asked is not None and self.asked.round == machine.stand.round
+        fits = (
+            machine.bare and machine.agreed and self.asked is not None and self.asked.round == machine.last_round.number
+        )
         return self.came if fits else None
 
-    def forsaken(self, machine: RoundAgreement) -> bool:
+    def state_lost(self, machine: RoundAgreement) -> bool:
         """Return whether no worker is left that could give the state."""
-        return machine.forsaken or (machine.bare and machine.settled and self._shunned >= set(machine.givers))
+        return machine.state_lost or (machine.bare and machine.agreed and self._shunned >= set(machine.givers))
 
     def take_piece(self, sender: int, note: Note, payload: bytes) -> None:
         """Take a piece of the state, unless it is of another round or from another giver than the one asked now."""
@@ -134,9 +136,9 @@ class NewcomerTransfer:
 
     def takers(self, machine: RoundAgreement, completed: int) -> list[int]:
         """Return the workers that may be given the state now: they ask for our state, after round ``completed``."""
-        if not self.wanted or not machine.settled or machine.bare:
+        if not self.wanted or not machine.agreed or machine.bare:
             return []
-        version = machine.place.version
+        version = machine.membership.version
         return [rank for rank, one in self.wanted.items() if (one.version, one.round) == (version, completed)]
 
     def give(self, to: int, round: int, data: bytes, over: bool) -> list[Tell]:
@@ -165,7 +167,7 @@ class NewcomerTransfer:
         else:
             self.take_piece(sender, note, payload)
 
-    def placed(self, members: Collection[int]) -> None:
+    def members_changed(self, members: Collection[int]) -> None:
         for held in (self.wanted, self._given):
             for rank in [rank for rank in held if rank not in members]:
                 del held[rank]

@@ -5,7 +5,7 @@
 That is one worker with the sum of the batches. A worker without data takes part with weight 0, and its optimizer moves
 along. The run ends in the round in which all say that they have ended: replicas stay equal bit by bit, whoever dies.
 
-The vector is cut into lanes (buckets of gradients), each an all-reduce of its own, so that the first can be under way
+The vector is cut into buckets of gradients, each an all-reduce of its own, so that the first can be under way
 while backward still works on the others: ``launch``. What goes with the gradients: samples * clipping norm and samples *
 each number of the optimizer's groups (learning rates, momentum, ...), so that a schedule that depends on the worker's own
 count of steps cannot drive replicas apart, and those without data know them too; which parameters had a gradient;
@@ -18,7 +18,7 @@ others step another one in the same round, that one takes the mean over their sa
 Who joins in mid-run, or comes back, is given the state of one who has it (``state_transfer.py``); ``local.since`` is
 ``round_agreement.NEW`` then. Its own numbers count only where none but such have data, since its schedule begins anew.
 
-With a codec (``local.coder``) what each worker sends is compressed, with feedback of its own, in one lane
+With a codec (``local.coder``) what each worker sends is compressed, with feedback of its own, in one bucket
 (``compressed_group.py``); where that would be more than a ring sends, the ring is used as without.
 
 Equal gradients make equal steps only where processors round alike. Where they do not, replicas drift apart by about 1e-8
@@ -41,10 +41,10 @@ from taut.strategies import api as m
 from taut.strategies.allreduce.backup_workers import BackupGroup
 from taut.strategies.allreduce.compressed_group import CompressedGroup, pays
 from taut.strategies.allreduce.group import Group
-from taut.strategies.allreduce.sync_state import GradientBucket, SyncState, buckets
+from taut.strategies.allreduce.sync_state import GradientBucket, SyncState, cut_buckets
 
 BACKENDS = ("gloo", "nccl")  # of torch.distributed; see worker/exchange/torch_distributed.py
-NUMBERS = 8  # that go with each lane at least, before which of its tensors had a gradient (``SyncState.head``)
+NUMBERS = 8  # that go with each bucket at least, before which of its tensors had a gradient (``SyncState.head``)
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,10 @@ class Sync(m.Method):
         return NUMBERS
 
     @property
+    def shares_speeds(self) -> bool:
+        return not self.backup  # rounds without the gradients of late workers are meant to be short
+
+    @property
     def backend(self) -> str | None:
         """Return the torch.distributed backend that does the all-reduce, if one does; in a simulation a ring does."""
         return self.schedule if self.schedule in BACKENDS else None
@@ -121,91 +125,93 @@ class Sync(m.Method):
         setting = f"backup={self.backup}" if self.backup else f"schedule={self.schedule}"
         raise Misuse(f"codec {codec!r} with sync:{setting}", "dense, or none", f"leave {setting} out, or the codec")
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> SyncState:
+    def start(self, membership: m.Membership, local: m.Local) -> SyncState:
         sizes, coder = local.sizes or [len(local.x)], local.coder
         wishes = list(local.wishes) or [m.Wish([0.0])]
         if coder is not None:
             self.check_codec(coder.name)
             if pays(coder.bits, coder.workers):
-                machine = CompressedGroup(place, len(local.x), coder, since=local.since)
-                lanes = [GradientBucket(0, len(local.x), 0, len(sizes), machine)]
-                return SyncState(local, lanes, wishes, present=local.present)
-        return SyncState(local, self._lanes(place, sizes, local.since), wishes, present=local.present)
+                machine = CompressedGroup(membership, len(local.x), coder, since=local.since)
+                buckets = [GradientBucket(0, len(local.x), 0, len(sizes), machine)]
+                return SyncState(local, buckets, wishes, present=local.present)
+        return SyncState(local, self._buckets(membership, sizes, local.since), wishes, present=local.present)
 
-    def _lanes(self, place: m.MemberPlace, sizes: Sequence[int], since: int) -> list[GradientBucket]:
+    def _buckets(self, membership: m.Membership, sizes: Sequence[int], since: int) -> list[GradientBucket]:
         schedule = "ring" if self.backend else self.schedule
-        lanes = []
-        for number, (first, last) in enumerate(buckets(sizes, self.bucket_mib if self.launches else 0.0)):
+        buckets = []
+        for number, (first, last) in enumerate(cut_buckets(sizes, self.bucket_mib if self.launches else 0.0)):
             lo, hi = sum(sizes[:first]), sum(sizes[:last])
-            quorum = BackupGroup(place, hi - lo, self.backup, since) if self.backup else None
-            lanes.append(GradientBucket(lo, hi, first, last, quorum or Group(place, hi - lo, schedule, number, since)))
-        return lanes
+            quorum = BackupGroup(membership, hi - lo, self.backup, since) if self.backup else None
+            buckets.append(
+                GradientBucket(lo, hi, first, last, quorum or Group(membership, hi - lo, schedule, number, since))
+            )
+        return buckets
 
     def map_groups(self, state: SyncState, made: Callable[[Any], Any]) -> None:
-        for bucket in state.lanes:
+        for bucket in state.buckets:
             bucket.machine = made(bucket.machine)
 
-    def launch(self, state: SyncState, lane: int, samples: int, rate: float) -> list[m.MethodAction]:
+    def launch(self, state: SyncState, number: int, samples: int, rate: float) -> list[m.MethodAction]:
         """Send a bucket: its part of x is final. Only before ``Stepped``, which launches the rest."""
-        return self._take(state, self._begin(state, state.lanes[lane], samples, rate))
+        return self._take(state, self._begin(state, state.buckets[number], samples, rate))
 
     def on(self, state: SyncState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         tells: list[m.Tell] = []
         match event:
             case m.Stepped(samples, rate):
                 state.waiting = True
-                for lane in state.lanes:
-                    tells += self._begin(state, lane, samples, rate)
+                for bucket in state.buckets:
+                    tells += self._begin(state, bucket, samples, rate)
             case m.Heard(sender, note, payload) if state.transfer.hears(note):
                 state.transfer.heard(sender, note, payload)
             case m.Heard(sender, note, payload):
-                lanes = [lane for lane in state.lanes if lane.machine.hears(note)]
-                if not lanes:
+                buckets = [bucket for bucket in state.buckets if bucket.machine.hears(note)]
+                if not buckets:
                     raise MalformedMessage(f"{note.kind!r} is no message of sync's")
-                tells += lanes[0].machine.heard(sender, note, payload)
-            case m.Placed(place):
-                self._reopen(state, place.version)
-                state.transfer.placed(place.members)
-                for lane in state.lanes:
-                    tells += lane.machine.placed(place)
+                tells += buckets[0].machine.heard(sender, note, payload)
+            case m.MembersChanged(membership):
+                self._reopen(state, membership.version)
+                state.transfer.members_changed(membership.members)
+                for bucket in state.buckets:
+                    tells += bucket.machine.members_changed(membership)
             case m.Ended():
                 pass
             case m.Draining():
                 state.draining = True
-        return self._take(state, tells + state.transfer.ask(state.lanes[0].machine))
+        return self._take(state, tells + state.transfer.ask(state.buckets[0].machine))
 
     def agreed(self, state: SyncState) -> int:
-        machines = [lane.machine for lane in state.lanes]
-        return machines[0].place.version if all(machine.settled for machine in machines) else 0
+        machines = [bucket.machine for bucket in state.buckets]
+        return machines[0].membership.version if all(machine.agreed for machine in machines) else 0
 
     # ------------------------------------------------------------------------------------------- newcomers
 
     def bare(self, state: SyncState) -> bool:
         """Return whether this worker lacks the state that the others have."""
-        return state.lanes[0].machine.bare
+        return state.buckets[0].machine.bare
 
-    def forsaken(self, state: SyncState) -> bool:
+    def state_lost(self, state: SyncState) -> bool:
         """Return whether this worker lacks the state, and no worker is left that has it."""
-        return state.transfer.forsaken(state.lanes[0].machine)
+        return state.transfer.state_lost(state.buckets[0].machine)
 
     def takers(self, state: SyncState) -> list[int]:
         """Return the workers to be given this worker's state now, between two steps of its optimizer."""
-        machine = state.lanes[0].machine
+        machine = state.buckets[0].machine
         return state.transfer.takers(machine, machine.completed) if state.waiting or state.finished else []
 
     def give(self, state: SyncState, to: int, data: bytes) -> list[m.MethodAction]:
-        return [*state.transfer.give(to, state.lanes[0].machine.completed, data, state.finished)]
+        return [*state.transfer.give(to, state.buckets[0].machine.completed, data, state.finished)]
 
     def handed(self, state: SyncState, starting: bool = False) -> bytes | None:
         """Return the state to take over now: before ``starting``, or in a turn, whose gradient is dropped then."""
-        return state.transfer.whole(state.lanes[0].machine) if state.waiting or starting else None
+        return state.transfer.whole(state.buckets[0].machine) if state.waiting or starting else None
 
     def took(self, state: SyncState, votes: bool) -> list[m.MethodAction]:
         """Go on after a state was taken over. ``votes``: the position in the learning rate's schedule came with it."""
         round, tells = state.transfer.done(), list[m.Tell]()
         state.votes = votes
-        for lane in state.lanes:
-            tells += lane.machine.take_over(round)
+        for bucket in state.buckets:
+            tells += bucket.machine.take_over(round)
         if not state.transfer.over:
             return self._take(state, tells)
         state.waiting, state.finished, state.rate = False, True, None
@@ -214,63 +220,63 @@ class Sync(m.Method):
     def refuse(self, state: SyncState) -> list[m.MethodAction]:
         """Ask another worker for the state: the one that came cannot be read."""
         state.transfer.shun()
-        return [*state.transfer.ask(state.lanes[0].machine)]
+        return [*state.transfer.ask(state.buckets[0].machine)]
 
     # --------------------------------------------------------------------------------------------- one step
 
-    def _begin(self, state: SyncState, lane: GradientBucket, samples: int, rate: float) -> list[m.Tell]:
-        if lane.launched:
+    def _begin(self, state: SyncState, bucket: GradientBucket, samples: int, rate: float) -> list[m.Tell]:
+        if bucket.launched:
             return []
-        lane.launched = True
-        present = () if state.present is None else state.present[lane.first : lane.last].tolist()
+        bucket.launched = True
+        present = () if state.present is None else state.present[bucket.first : bucket.last].tolist()
         state.wishes[0].numbers[0] = rate
         extra = (*state.head(samples), *present)
-        return lane.machine.begin(state.local.x[lane.lo : lane.hi], samples, state.draining, extra, keeps=True)
+        return bucket.machine.begin(state.local.x[bucket.lo : bucket.hi], samples, state.draining, extra, keeps=True)
 
     def _reopen(self, state: SyncState, version: int) -> None:
         """Reopen buckets after a worker went in mid-step: its gradient must not be in some buckets and not in others. A
         worker that has all buckets has the step, and hands it on; one that has not gives all buckets up, and if none has,
         the survivors make the step again."""
-        if all(lane.done for lane in state.lanes):
+        if all(bucket.done for bucket in state.buckets):
             return
-        for machine in [lane.machine for lane in state.lanes if lane.done]:
-            if isinstance(machine, Group) and machine.place.version != version:
+        for machine in [bucket.machine for bucket in state.buckets if bucket.done]:
+            if isinstance(machine, Group) and machine.membership.version != version:
                 machine.reopen()
 
     def _take(self, state: SyncState, tells: list[m.Tell]) -> list[m.MethodAction]:
         """Write the mean to x and let the worker go on, when all buckets are done, not before (see ``_reopen``)."""
         actions: list[m.MethodAction] = [*tells]
-        if state.waiting and all(lane.done for lane in state.lanes):
+        if state.waiting and all(bucket.done for bucket in state.buckets):
             state.waiting = False
             state.rounds += 1
-            for lane in state.lanes:
-                self._write(state, lane)
-                lane.launched = False
+            for bucket in state.buckets:
+                self._write(state, bucket)
+                bucket.launched = False
             actions.append(m.Proceed())
-            machine = state.lanes[0].machine
+            machine = state.buckets[0].machine
             if machine.ending == machine.contributors and not state.finished:
                 state.finished = True
                 actions.append(m.Finished())
         return actions
 
-    def _write(self, state: SyncState, lane: GradientBucket) -> None:
-        total = lane.machine.mean(state.local.x[lane.lo : lane.hi])
+    def _write(self, state: SyncState, bucket: GradientBucket) -> None:
+        total = bucket.machine.mean(state.local.x[bucket.lo : bucket.hi])
         length = state.head_length
-        if lane is state.lanes[-1]:
-            numbers = lane.machine.extra[:length] if total else [0.0] * length
-            state.agree(numbers, total, lane.machine.contributors)
+        if bucket is state.buckets[-1]:
+            numbers = bucket.machine.extra[:length] if total else [0.0] * length
+            state.agree(numbers, total, bucket.machine.contributors)
         if state.present is not None:
-            state.present[lane.first : lane.last] = lane.machine.extra[length:] if total else 0.0
+            state.present[bucket.first : bucket.last] = bucket.machine.extra[length:] if total else 0.0
 
     def agreed_rate(self, state: SyncState) -> float | None:
         return state.rate
 
     def owed(self, state: SyncState) -> int:
-        machine = state.lanes[0].machine
+        machine = state.buckets[0].machine
         return machine.owed if isinstance(machine, BackupGroup) else 0
 
     def figures(self, state: SyncState) -> dict[str, float]:
-        machine = state.lanes[0].machine
+        machine = state.buckets[0].machine
         dropped = machine.dropped if isinstance(machine, BackupGroup) else 0
         coded = isinstance(machine, CompressedGroup)
         taken = {"taken_over": state.transfer.taken} if state.transfer.taken else {}

@@ -1,4 +1,4 @@
-"""What a worker keeps of synchronous training: the vector's lanes, each with the machine that averages it."""
+"""What a worker keeps of synchronous training: the gradient's buckets, each with the machine that averages it."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ class SyncState:
     ``clip_norm``: the worker's wish before a turn, what was agreed upon after it; 0 for none. ``wishes``: one for each
     optimizer of the script, the same number everywhere. ``global_batch``: before a turn the samples that this worker
     wants a round to have, 0 for none. ``speed``: its own, 0 if unknown; ``speeds``: those of all in the last round.
-    ``short``: by what to scale the learning rates of its step, if it had fewer samples than the global batch."""
+    ``short``: by what to scale the learning rates of its step, if it had fewer samples than the global batch.
+    ``workers``: of the last round."""
 
     local: Local
-    lanes: list[GradientBucket]
+    buckets: list[GradientBucket]
     wishes: list[Wish]
     waiting: bool = False  # the worker waits for the rest of the round
     draining: bool = False
@@ -55,6 +56,7 @@ class SyncState:
     speed: float = 0.0
     speeds: RoundSpeeds | None = None
     short: float = 1.0
+    workers: int = 1
 
     def head(self, samples: int) -> list[float]:
         """Return the numbers to sum over all workers of a round to which this one gives ``samples``."""
@@ -71,9 +73,9 @@ class SyncState:
 
     def agree(self, head: Sequence[float], total: float, workers: int) -> None:
         """Take over the sums of all ``head``; ``total``: the samples of the round, of so many workers."""
-        self.clip_norm = head[0] / total if total else 0.0
+        self.workers, self.clip_norm = workers, head[0] / total if total else 0.0
         self.short = min(1.0, total * total / head[1]) if head[1] > 0.0 else 1.0
-        self.speeds = RoundSpeeds(head[2], round(head[3]), workers) if total else None
+        self.speeds = RoundSpeeds(head[2], head[3], workers, self.speed) if total else None
         self.rate, at = None, AHEAD
         for wish in self.wishes:
             given, votes, length = head[at], head[at + 1], len(wish.numbers)
@@ -85,13 +87,13 @@ class SyncState:
             at += 2 + 2 * length
 
 
-def buckets(sizes: Sequence[int], mib: float) -> list[tuple[int, int]]:
+def cut_buckets(sizes: Sequence[int], mib: float) -> list[tuple[int, int]]:
     """Cut tensors of these sizes, from the last to the first (the order in which backward makes their gradients), into
     runs of about ``mib`` MiB; return the first and one after the last of each.
 
-    >>> buckets([1 << 18, 1 << 18, 10, 1 << 20], 2.0)
+    >>> cut_buckets([1 << 18, 1 << 18, 10, 1 << 20], 2.0)
     [(3, 4), (0, 3)]
-    >>> buckets([5, 5], 0)
+    >>> cut_buckets([5, 5], 0)
     [(0, 2)]
     """
     if not mib:

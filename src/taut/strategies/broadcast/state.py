@@ -95,7 +95,7 @@ class BroadcastState:
         """Return the largest known clock."""
         return max([self.clock, *(link.clock for link in self.links.values())])
 
-    def settled(self) -> bool:
+    def delivered(self) -> bool:
         """Return whether all remaining workers have received every update of this one, so that it may go."""
         own = self.log_of(self.rank).head
         return all(not link.pending and link.received >= own for link in self.links.values())

@@ -69,7 +69,7 @@ class ChannelsState:
         """Return whether a state may be asked for: channels owe a newcomer nothing that came before it."""
         return True
 
-    def settled(self) -> bool:
+    def delivered(self) -> bool:
         """Return whether everything posted has been received by all that are left."""
         return all(not channel.queue for channel in self.links.values())
 

@@ -1,10 +1,10 @@
 """What a worker that leaves has not sent yet goes to one of the others, exactly once.
 
-    leaver: *residual* (a part of what it keeps)      heir: *inherited* (it waits here now) or *declined* (I leave, too)
+    leaver: *residual* (a part of what it keeps)    receiver: *inherited* (it waits here now) or *declined* (I leave, too)
 
-Parts are independent of each other. The leaver keeps each until somebody has taken it: when an heir declines, or is gone
-without an answer, the next one is asked. An heir that took a part answers before it leaves itself, so a part is in one
-place only: with the leaver until the answer, then with the heir. Only who dies takes something away.
+Parts are independent of each other. The leaver keeps each until somebody has taken it: when a receiver declines, or is
+gone without an answer, the next one is asked. A receiver that took a part answers before it leaves itself, so a part is
+in one place only: with the leaver until the answer, then with the receiver. Only who dies takes something away.
 
     what all have accumulated = what was sent + what is left over all who are there,        across every leave
 """
@@ -23,9 +23,9 @@ class ResidualHandoff:
     """One worker's part in it. ``take`` makes a part one's own; it raises ``MalformedMessage`` where that cannot be.
 
     >>> taken = []
-    >>> leaver, heir = ResidualHandoff(lambda part: None), ResidualHandoff(taken.append)
-    >>> [tell] = leaver.leave([b"what is left"], heirs=[1])
-    >>> [answer] = heir.heard(0, tell.note, tell.payload)
+    >>> leaver, receiver = ResidualHandoff(lambda part: None), ResidualHandoff(taken.append)
+    >>> [tell] = leaver.leave([b"what is left"], receivers=[1])
+    >>> [answer] = receiver.heard(0, tell.note, tell.payload)
     >>> leaver.done, leaver.heard(1, answer.note, answer.payload), leaver.done, taken
     (False, [], True, [b'what is left'])
     """
@@ -33,19 +33,19 @@ class ResidualHandoff:
     def __init__(self, take: Callable[[bytes], None]) -> None:
         self._take = take
         self._parts: dict[int, bytes] = {}  # by number: handed over, and not answered yet
-        self._heirs: list[int] = []  # whom to ask, the first one now
+        self._receivers: list[int] = []  # whom to ask, the first one now
         self._declined: set[int] = set()
         self._leaving = False
 
     @property
     def done(self) -> bool:
         """Return whether nothing is left with this worker, or there is no worker to take it."""
-        return not self._parts or not self._heirs
+        return not self._parts or not self._receivers
 
-    def leave(self, parts: Iterable[bytes], heirs: Sequence[int]) -> list[Tell]:
-        """Hand ``parts`` over: this worker goes. ``heirs``: the others, in the order in which to ask them."""
+    def leave(self, parts: Iterable[bytes], receivers: Sequence[int]) -> list[Tell]:
+        """Hand ``parts`` over: this worker goes. ``receivers``: the others, in the order in which to ask them."""
         self._leaving = True
-        self._heirs = list(heirs)
+        self._receivers = list(receivers)
         self._parts = dict(enumerate(parts))
         return self._ask()
 
@@ -57,7 +57,7 @@ class ResidualHandoff:
             return [Tell(sender, Note(DECLINED if self._leaving else INHERITED, note.round))]
         if sender in self._declined and note.kind == DECLINED:
             return []  # the next part: they were handed over together
-        if self._heirs[:1] != [sender] or note.round not in self._parts:
+        if self._receivers[:1] != [sender] or note.round not in self._parts:
             raise MalformedMessage(f"{note.kind!r} for a part of ours that worker {sender} was not given")
         if note.kind == INHERITED:
             del self._parts[note.round]
@@ -65,15 +65,17 @@ class ResidualHandoff:
         self._declined.add(sender)
         return self._without({sender})
 
-    def placed(self, members: Iterable[int]) -> list[Tell]:
+    def members_changed(self, members: Iterable[int]) -> list[Tell]:
         """Ask the next worker if the one that was asked is gone. Its last messages must have been heard before."""
-        return self._without(set(self._heirs) - set(members))
+        return self._without(set(self._receivers) - set(members))
 
     def _without(self, gone: set[int]) -> list[Tell]:
-        asked = self._heirs[:1]
-        self._heirs = [rank for rank in self._heirs if rank not in gone]
-        return self._ask() if self._heirs[:1] != asked else []
+        asked = self._receivers[:1]
+        self._receivers = [rank for rank in self._receivers if rank not in gone]
+        return self._ask() if self._receivers[:1] != asked else []
 
     def _ask(self) -> list[Tell]:
-        heirs = self._heirs[:1]
-        return [Tell(heir, Note(RESIDUAL, number), part) for heir in heirs for number, part in self._parts.items()]
+        receivers = self._receivers[:1]
+        return [
+            Tell(receiver, Note(RESIDUAL, number), part) for receiver in receivers for number, part in self._parts.items()
+        ]

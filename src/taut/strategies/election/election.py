@@ -52,7 +52,7 @@ def majority(votes: Collection[int], members: Sequence[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Messages to send, and the view to enter now; the caller does both, and confirms with ``placed``."""
+    """Messages to send, and the view to enter now; the caller does both, and confirms with ``entered``."""
 
     tells: list[tuple[int, Presence]] = field(default_factory=list)
     enter: View | None = None
@@ -63,7 +63,7 @@ class Election:
 
     >>> three = [Election(rank) for rank in range(3)]
     >>> for each in three:
-    ...     each.placed(View(0, 1, [0, 1, 2, 3]))
+    ...     each.entered(View(0, 1, [0, 1, 2, 3]))
     ...     each.agreed(1)
     >>> for beat in range(60):  # no worker hears worker 3, nor the supervisor
     ...     for rank in range(3):
@@ -71,7 +71,7 @@ class Election:
     ...         while answers:
     ...             sender, answer = answers.pop()
     ...             if answer.enter is not None:
-    ...                 three[sender].placed(answer.enter)
+    ...                 three[sender].entered(answer.enter)
     ...             answers += [(to, three[to].heard(sender, each, 0.5 * beat)) for to, each in answer.tells if to < 3]
     >>> [each.view.members for each in three]
     [[0, 1, 2], [0, 1, 2], [0, 1, 2]]
@@ -110,7 +110,7 @@ class Election:
         """Return the time between two presences to the same worker."""
         return HEARTBEAT_S * max(1.0, len(self.view.members) / CROWD)
 
-    def placed(self, view: View) -> None:
+    def entered(self, view: View) -> None:
         """Enter a view: the supervisor's, or one that an ``Answer`` named."""
         if self.views and view.stamp <= self.view.stamp:
             return

@@ -28,7 +28,7 @@ class ADPSGDState:
     """A worker's state. ``asked``: the neighbour whose answer is under way, and the number of the question."""
 
     local: m.Local
-    place: m.MemberPlace
+    membership: m.Membership
     turns: int = 0
     asked: tuple[int, int] | None = None
     left: set[int] = field(default_factory=set)
@@ -64,8 +64,8 @@ class ADPSGD(m.Method):
         check_whole(self, "every", 1)
         check_whole(self, "seed", 0)
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> ADPSGDState:
-        return ADPSGDState(local, place)
+    def start(self, membership: m.Membership, local: m.Local) -> ADPSGDState:
+        return ADPSGDState(local, membership)
 
     def on(self, state: ADPSGDState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
@@ -91,9 +91,9 @@ class ADPSGD(m.Method):
                     x -= np.frombuffer(payload, np.float32)
                     state.asked = None
                     state.averaged += 1
-            case m.Placed(place):
-                state.place = place
-                if state.asked is not None and state.asked[0] not in place.members:
+            case m.MembersChanged(membership):
+                state.membership = membership
+                if state.asked is not None and state.asked[0] not in membership.members:
                     state.asked = None
                     state.forgotten += 1
                     state.apart = True
@@ -111,17 +111,19 @@ class ADPSGD(m.Method):
         state.turns += 1
         if state.asked is not None or state.draining or (state.turns % self.every and not state.leaving):
             return
-        place = state.place
-        partners = [other for other in place.neighbours(state.turns) if other not in state.left]
+        membership = state.membership
+        partners = [other for other in membership.neighbours(state.turns) if other not in state.left]
         if partners:
-            partner = partners[hash_bits(self.seed, place.rank, state.turns) % len(partners)]
+            partner = partners[hash_bits(self.seed, membership.rank, state.turns) % len(partners)]
             state.asked = (partner, state.turns)
             state.apart = False
             actions.append(m.Tell(partner, m.Note("ask", state.turns), state.local.x.tobytes()))
 
     def owing(self, state: ADPSGDState) -> bool:
         """Return whether no neighbour has taken half of this worker's last training."""
-        return (state.apart and bool(set(state.place.neighbours(state.turns)) - state.left)) or state.asked is not None
+        return (
+            state.apart and bool(set(state.membership.neighbours(state.turns)) - state.left)
+        ) or state.asked is not None
 
     def figures(self, state: ADPSGDState) -> dict[str, float]:
         return {"averaged": state.averaged, "forgotten": state.forgotten}

@@ -64,11 +64,11 @@ class Choco(NeighbourRounds[ChocoState]):
         if self.gamma != 0.0:
             check_share(self, "gamma")
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> ChocoState:
-        self.check_shape(place.shape, len(place.members))
+    def start(self, membership: m.Membership, local: m.Local) -> ChocoState:
+        self.check_shape(membership.shape, len(membership.members))
         if local.coder is None:
             raise Misuse("choco without a compressor", "a codec that is one", "try --codec topk:density=0.01")
-        return ChocoState(local, place, coder=local.coder)
+        return ChocoState(local, membership, coder=local.coder)
 
     def check_shape(self, shape: Shape, workers: int) -> None:
         if shape.varies:
@@ -77,7 +77,7 @@ class Choco(NeighbourRounds[ChocoState]):
 
     def send(self, state: ChocoState) -> list[m.MethodAction]:
         receivers = self.receivers(state)
-        x, rank = state.local.x, state.place.rank
+        x, rank = state.local.x, state.membership.rank
         if state.round == 0:
             state.copies[rank] = x.copy()
             payload = x.tobytes() if receivers else b""
@@ -92,16 +92,16 @@ class Choco(NeighbourRounds[ChocoState]):
             state.coder.check(heard.payload, state.local.x.size)
 
     def merge(self, state: ChocoState, given: m.Stepped, heard: Sequence[m.Heard]) -> None:
-        place, copies = state.place, state.copies
+        membership, copies = state.membership, state.copies
         if state.said is not None:
-            state.add(state.said, copies[place.rank])
+            state.add(state.said, copies[membership.rank])
             state.said = None
         for one in heard:
             if state.round == 0:
                 copies[one.sender] = np.frombuffer(one.payload, np.float32).copy()
             elif one.sender in copies:  # else its whole x was refused, and differences are useless
                 state.add(one.payload, copies[one.sender])
-        row, mine = row_of(place.graph(), place.rank, "metropolis"), copies[place.rank]
+        row, mine = row_of(membership.graph(), membership.rank, "metropolis"), copies[membership.rank]
         x, step = state.local.x, self.gamma or state.coder.pace
         for other in sorted({one.sender for one in heard if one.sender in copies}):
             x += np.float32(step * row[other]) * (copies[other] - mine)

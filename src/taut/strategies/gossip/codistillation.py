@@ -35,7 +35,7 @@ class Teacher:
 @dataclass
 class CodistillationState:
     local: m.Local
-    place: m.MemberPlace
+    membership: m.Membership
     teachers: dict[int, Teacher] = field(default_factory=dict)
     steps: int = 0
     sent: int = 0
@@ -78,8 +78,8 @@ class Codistillation(m.Method):
         check_share(self, "weight", 0.0, float("inf"))
         check_choice(self, "loss", ("auto", "kl", "mse"))
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> CodistillationState:
-        return CodistillationState(local, place)
+    def start(self, membership: m.Membership, local: m.Local) -> CodistillationState:
+        return CodistillationState(local, membership)
 
     def on(self, state: CodistillationState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
@@ -93,14 +93,14 @@ class Codistillation(m.Method):
             case m.Heard(sender, m.Note(kind="weights", round=steps), payload):
                 if len(payload) != state.local.x.nbytes:
                     raise MalformedMessage(f"weights of {len(payload)} bytes; this model has {state.local.x.nbytes}")
-                if sender in state.place.members:
+                if sender in state.membership.members:
                     actions.append(m.Tell(sender, m.Note("seen")))
                     state.teachers[sender] = Teacher(np.frombuffer(payload, np.float32), steps, state.steps)
             case m.Heard(sender, m.Note(kind="seen")):
                 state.unseen[sender] = max(0, state.unseen[sender] - 1)
-            case m.Placed(place):
-                state.place = place
-                state.teachers = {rank: t for rank, t in state.teachers.items() if rank in place.members}
+            case m.MembersChanged(membership):
+                state.membership = membership
+                state.teachers = {rank: t for rank, t in state.teachers.items() if rank in membership.members}
             case m.Draining():
                 actions.append(m.Finished())
             case m.Heard() | m.Ended():
@@ -109,8 +109,8 @@ class Codistillation(m.Method):
 
     def _show(self, state: CodistillationState) -> list[m.Tell]:
         """Send this worker's weights to its neighbours, except those that have not seen the last ``MOST_UNSEEN``."""
-        graph = state.place.graph(state.steps // self.every)
-        learners = graph.outward(state.place.rank)
+        graph = state.membership.graph(state.steps // self.every)
+        learners = graph.outward(state.membership.rank)
         others = [rank for rank in learners if state.unseen[rank] < MOST_UNSEEN]
         state.withheld += len(learners) - len(others)
         state.unseen.update(others)

@@ -78,8 +78,8 @@ class DPSGD(NeighbourRounds[DPSGDState]):
         object.__setattr__(self, "shapes_gradient", self.tracking or self.momentum != "none")
         object.__setattr__(self, "directed", self.mixing == "uniform")
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> DPSGDState:
-        state = DPSGDState(local, place)
+    def start(self, membership: m.Membership, local: m.Local) -> DPSGDState:
+        state = DPSGDState(local, membership)
         if self.momentum != "none":
             state.momentum = QuasiGlobalMomentum(local.x, self.mu)
         if self.tracking:
@@ -100,7 +100,7 @@ class DPSGD(NeighbourRounds[DPSGDState]):
         return (state.local.x, state.tracking.y) if state.tracking else (state.local.x,)
 
     def merge(self, state: DPSGDState, given: m.Stepped, heard: Sequence[m.Heard]) -> None:
-        row = row_of(state.place.graph(state.round), state.place.rank, self.mixing)
+        row = row_of(state.membership.graph(state.round), state.membership.rank, self.mixing)
         x = state.local.x
         self._mix(x, row, {one.sender: np.frombuffer(one.payload, np.float32, x.size) for one in heard})
         if state.tracking is not None:

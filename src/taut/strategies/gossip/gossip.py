@@ -31,7 +31,7 @@ STALENESS = 1.0  # an update waits for the end of the receiver's step
 @dataclass
 class GossipState:
     local: m.CodedLocal
-    place: m.MemberPlace
+    membership: m.Membership
     flow: FlowControl
     turns: int = 0
     left: set[int] = field(default_factory=set)
@@ -67,9 +67,9 @@ class Gossip(m.Method):
         check_robust(self, ("none", "clip"))
         check_whole(self, "mix", 0, "0 is FAST's own form, without mixing")
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> GossipState:
+    def start(self, membership: m.Membership, local: m.Local) -> GossipState:
         coded = cast(m.CodedLocal, local)
-        state = GossipState(coded, place, FlowControl(coded.merge, coded.x.nbytes))
+        state = GossipState(coded, membership, FlowControl(coded.merge, coded.x.nbytes))
         _retune(state)
         return state
 
@@ -83,16 +83,11 @@ class Gossip(m.Method):
                     weights = state.local.shared.tobytes()
                     actions += [tell for other in _hearers(state) for tell in state.flow.weights(other, weights)]
                 actions.append(m.Proceed())
-            case m.Heard(sender, m.Note(kind="bye"), _):
-                state.left.add(sender)
-            case m.Heard(sender, m.Note(kind="seen", round=count), _):
-                actions += [] if state.draining else state.flow.seen(sender, count)
-            case m.Heard(sender):
-                actions += state.flow.came(sender)
-                actions += self._include(state, event)
-            case m.Placed(place):
-                state.place = place
-                state.flow.keep(place.members)
+            case m.Heard():
+                self._hear(state, event, actions)
+            case m.MembersChanged(membership):
+                state.membership = membership
+                state.flow.keep(membership.members)
                 _retune(state)
             case m.Leaving() | m.Draining():
                 for rest in state.local.flush():
@@ -105,16 +100,22 @@ class Gossip(m.Method):
             finish(state, actions)  # after all updates: who has all good-byes has included all that was sent to it
         return actions
 
-    def _include(self, state: GossipState, heard: m.Heard) -> list[m.MethodAction]:
-        try:
-            if heard.note.kind == "weights":
-                _mix(state, heard.sender, heard.payload, clipped=self.robust == "clip")
-            else:
-                state.local.absorb(heard.payload)
-                state.included += 1
-        except MalformedMessage as error:
-            return [m.Refuse(heard.sender, str(error))]  # it still counts as seen
-        return []
+    def _hear(self, state: GossipState, heard: m.Heard, actions: list[m.MethodAction]) -> None:
+        kind, sender = heard.note.kind, heard.sender
+        if kind == "bye":
+            state.left.add(sender)
+        elif kind == "seen":
+            actions += [] if state.draining else state.flow.seen(sender, heard.note.round)
+        else:
+            actions += state.flow.came(sender)
+            try:
+                if kind == "weights":
+                    _mix(state, sender, heard.payload, clipped=self.robust == "clip")
+                else:
+                    state.local.absorb(heard.payload)
+                    state.included += 1
+            except MalformedMessage as error:
+                actions.append(m.Refuse(sender, str(error)))  # it still counts as seen
 
     def _tell_neighbours(self, state: GossipState, payload: bytes | None, actions: list[m.MethodAction]) -> None:
         if payload is not None and not state.draining:
@@ -125,11 +126,11 @@ class Gossip(m.Method):
 
 
 def _hearers(state: GossipState) -> list[int]:
-    return state.place.graph(state.turns).outward(state.place.rank)
+    return state.membership.graph(state.turns).outward(state.membership.rank)
 
 
 def _retune(state: GossipState) -> None:
-    hearers = len(_hearers(state)) or min(1, len(state.place.others))
+    hearers = len(_hearers(state)) or min(1, len(state.membership.others))
     state.local.retune(1 + hearers, STALENESS)
 
 
@@ -138,7 +139,7 @@ def _mix(state: GossipState, sender: int, payload: bytes, clipped: bool) -> None
     own = state.local.shared
     if len(payload) != own.nbytes:
         raise MalformedMessage(f"weights of {len(payload)} bytes; this model has {own.nbytes}")
-    graph, rank = state.place.graph(state.turns), state.place.rank
+    graph, rank = state.membership.graph(state.turns), state.membership.rank
     if sender not in graph.members:
         return
     if graph.directed:
@@ -155,7 +156,7 @@ def _mix(state: GossipState, sender: int, payload: bytes, clipped: bool) -> None
 
 def _clip(state: GossipState, sender: int, distance: float) -> float:
     """Return what shortens a move to the median of the neighbours' last ones; 0 while fewer than half are known."""
-    neighbours = state.place.neighbours(state.turns)
+    neighbours = state.membership.neighbours(state.turns)
     state.distances[sender] = distance
     known = sorted(state.distances[other] for other in neighbours if other in state.distances)
     if 2 * len(known) <= len(neighbours) or not known:

@@ -22,7 +22,7 @@ import numpy as np
 
 from taut.core.splitmix import hash_bits
 from taut.specs import check_whole
-from taut.strategies.api import Completeness, Heard, Local, MemberPlace, MethodAction, Stepped, StrategyInfo
+from taut.strategies.api import Completeness, Heard, Local, Membership, MethodAction, Stepped, StrategyInfo
 from taut.strategies.gossip.dpsgd import average
 from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourState, tell_all
 
@@ -45,8 +45,8 @@ class GossipGraD(NeighbourRounds[NeighbourState]):
     def __post_init__(self) -> None:
         check_whole(self, "seed", 0)
 
-    def start(self, place: MemberPlace, local: Local) -> NeighbourState:
-        return NeighbourState(local, place)
+    def start(self, membership: Membership, local: Local) -> NeighbourState:
+        return NeighbourState(local, membership)
 
     def outward(self, state: NeighbourState) -> list[int]:
         return self._partner(state, 0)
@@ -55,10 +55,10 @@ class GossipGraD(NeighbourRounds[NeighbourState]):
         return self._partner(state, 1)
 
     def _partner(self, state: NeighbourState, side: int) -> list[int]:
-        place = state.place
-        if len(place.members) < 2:
+        membership = state.membership
+        if len(membership.members) < 2:
             return []
-        return [partners(place.members, state.round, place.rank, self.seed)[side]]
+        return [partners(membership.members, state.round, membership.rank, self.seed)[side]]
 
     def send(self, state: NeighbourState) -> list[MethodAction]:
         return tell_all(state, self.receivers(state), state.local.x.tobytes())

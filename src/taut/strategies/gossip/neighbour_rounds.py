@@ -35,7 +35,7 @@ class NeighbourState:
     ``given``: its samples in the round, and the sum of its steps' rates. ``inbox``: None for a refused message."""
 
     local: m.Local
-    place: m.MemberPlace
+    membership: m.Membership
     round: int = 0
     turn: m.Stepped | None = None
     given: m.Stepped = field(default_factory=lambda: m.Stepped(0))
@@ -84,11 +84,11 @@ class NeighbourRounds(m.Method, Generic[S]):
 
     def outward(self, state: S) -> list[int]:
         """Return the workers that this round's messages go to."""
-        return state.place.graph(state.round).outward(state.place.rank)
+        return state.membership.graph(state.round).outward(state.membership.rank)
 
     def inward(self, state: S) -> list[int]:
         """Return the workers that this round's messages come from."""
-        return state.place.graph(state.round).inward(state.place.rank)
+        return state.membership.graph(state.round).inward(state.membership.rank)
 
     def receivers(self, state: S) -> list[int]:
         return [other for other in self.outward(state) if other not in state.left]
@@ -106,8 +106,10 @@ class NeighbourRounds(m.Method, Generic[S]):
     def owing(self, state: S) -> bool:
         """Return whether neighbours may not have merged this worker's last training, which it sent in round ``told``.
         They have when they take part in the next round; with directed edges, when news of that has come around."""
-        around = min(len(state.place.members), MOST_ROUNDS - 3) if state.place.graph(state.round).directed else 0
-        alone = state.left >= set(state.place.others)
+        around = (
+            min(len(state.membership.members), MOST_ROUNDS - 3) if state.membership.graph(state.round).directed else 0
+        )
+        alone = state.left >= set(state.membership.others)
         return not alone and (state.untold or state.rounds < state.told + 2 + min(self.overlap, 1) + around)
 
     def figures(self, state: S) -> dict[str, float]:
@@ -122,9 +124,9 @@ class NeighbourRounds(m.Method, Generic[S]):
     def on(self, state: S, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
         match event:
-            case m.Heard(sender, note):  # by far the most
-                if note.kind == BYE:
-                    state.left.add(sender)
+            case m.Heard():  # by far the most
+                if event.note.kind == BYE:
+                    state.left.add(event.sender)
                 else:
                     self._take(state, event, actions)
             case m.Stepped():
@@ -132,9 +134,9 @@ class NeighbourRounds(m.Method, Generic[S]):
             case m.HeldUp() if state.turn is not None and not (state.draining or state.drift.under_way):
                 state.drift.begin([x.copy() for x in self.mixed(state)])
                 self._proceed(state, actions)
-            case m.Placed(place):
-                if place.version != state.place.version:
-                    self._move(state, place, actions)
+            case m.MembersChanged(membership):
+                if membership.version != state.membership.version:
+                    self._move(state, membership, actions)
             case m.Draining():
                 state.draining = True
             case m.Ended() | m.HeldUp():
@@ -185,11 +187,11 @@ class NeighbourRounds(m.Method, Generic[S]):
 
     def _take(self, state: S, heard: m.Heard, actions: list[m.MethodAction]) -> None:
         version = heard.note.part
-        if version < state.place.version:
+        if version < state.membership.version:
             state.dropped += 1
             return
         key = (version, heard.note.round, heard.sender)
-        if version == state.place.version and heard.note.round < state.round - self.overlap:
+        if version == state.membership.version and heard.note.round < state.round - self.overlap:
             actions.append(m.Refuse(heard.sender, f"a message for round {heard.note.round}, which is over"))
             return
         if state.inbox.get(key) is not None:
@@ -207,15 +209,15 @@ class NeighbourRounds(m.Method, Generic[S]):
     def _check_ahead(self, state: S, heard: m.Heard) -> None:
         """Raise ``MalformedMessage`` for a message too far ahead, so that the inbox stays bounded: no worker can be
         further ahead than there are workers to wait for one another."""
-        sender, version, members = heard.sender, heard.note.part, state.place.members
-        if version == state.place.version:
+        sender, version, members = heard.sender, heard.note.part, state.membership.members
+        if version == state.membership.version:
             if not state.draining and heard.note.round > state.round + (1 + self.overlap) * len(members) + 2:
                 raise MalformedMessage(f"a message for round {heard.note.round}; this is round {state.round}")
-        elif sum(1 for key in state.inbox if key[0] > state.place.version and key[2] == sender) >= MOST_EARLY:
+        elif sum(1 for key in state.inbox if key[0] > state.membership.version and key[2] == sender) >= MOST_EARLY:
             raise MalformedMessage(f"more than {MOST_EARLY} messages for members that are not known yet")
 
     def _complete(self, state: S) -> bool:
-        version, due, left, inbox = state.place.version, state.round - self.overlap, state.left, state.inbox
+        version, due, left, inbox = state.membership.version, state.round - self.overlap, state.left, state.inbox
         if len(inbox) < len(state.owed) and not left and not self.overlap:
             return False  # a quick check for the usual case
         for round, sender in state.owed:
@@ -225,7 +227,7 @@ class NeighbourRounds(m.Method, Generic[S]):
 
     def _fold(self, state: S) -> list[m.Heard]:
         """Take the owed messages that have come out of the inbox, in an order that is the same in every run."""
-        version, inbox = state.place.version, state.inbox
+        version, inbox = state.membership.version, state.inbox
         found = sorted([(round, sender) for round, sender in state.owed if (version, round, sender) in inbox])
         if len(found) == len(state.owed):
             state.owed.clear()
@@ -234,9 +236,9 @@ class NeighbourRounds(m.Method, Generic[S]):
         came = [inbox.pop((version, round, sender)) for round, sender in found]
         return [heard for heard in came if heard is not None]
 
-    def _move(self, state: S, place: m.MemberPlace, actions: list[m.MethodAction]) -> None:
-        state.place = place
-        stale = [key for key in state.inbox if key[0] < place.version]
+    def _move(self, state: S, membership: m.Membership, actions: list[m.MethodAction]) -> None:
+        state.membership = membership
+        stale = [key for key in state.inbox if key[0] < membership.version]
         for key in stale:
             del state.inbox[key]
         state.dropped += len(stale)
@@ -252,13 +254,13 @@ class NeighbourRounds(m.Method, Generic[S]):
     def _drain(self, state: S, actions: list[m.MethodAction]) -> None:
         """Say good-bye, once, to all workers, newcomers too; finish when all have said it."""
         say_goodbye(state, actions)
-        mine = sorted(key for key in state.inbox if key[0] == state.place.version)
+        mine = sorted(key for key in state.inbox if key[0] == state.membership.version)
         if mine or state.turn is not None:  # a turn that is cut short counts, too: its messages were sent
             came = [state.inbox.pop(key) for key in mine]
             self.late(state, [heard for heard in came if heard is not None])
         if state.turn is not None:
             self._proceed(state, actions)
-        if state.left >= set(state.place.others):
+        if state.left >= set(state.membership.others):
             actions.append(m.Finished())
 
     def _proceed(self, state: S, actions: list[m.MethodAction]) -> None:
@@ -268,7 +270,7 @@ class NeighbourRounds(m.Method, Generic[S]):
 
 def say_goodbye(state: Any, actions: list[m.MethodAction]) -> None:
     """Say good-bye to all workers that this one has not said it to."""
-    fresh = [other for other in state.place.others if other not in state.taken_leave]
+    fresh = [other for other in state.membership.others if other not in state.taken_leave]
     actions += [m.Tell(other, m.Note(BYE)) for other in fresh]
     state.taken_leave.update(fresh)
 
@@ -276,7 +278,7 @@ def say_goodbye(state: Any, actions: list[m.MethodAction]) -> None:
 def finish(state: Any, actions: list[m.MethodAction]) -> None:
     """Say good-bye, and finish when all workers have said it."""
     say_goodbye(state, actions)
-    if state.left >= set(state.place.others):
+    if state.left >= set(state.membership.others):
         actions.append(m.Finished())
 
 
@@ -284,7 +286,7 @@ def tell_all(
     state: NeighbourState, receivers: Sequence[int], payload: bytes, numbers: Sequence[float] = (), kind: str = "x"
 ) -> list[m.MethodAction]:
     """Return a message of the present round to each of the receivers."""
-    note = m.Note(kind, state.round, state.place.version, list(numbers))
+    note = m.Note(kind, state.round, state.membership.version, list(numbers))
     return [m.Tell(other, note, payload) for other in receivers]
 
 
@@ -299,8 +301,7 @@ def check_length(heard: m.Heard, local: m.Local, vectors: int = 1) -> None:
 def check_finite(heard: m.Heard) -> None:
     """Raise ``MalformedMessage`` if a float32 number is not finite: one would spoil the whole mean."""
     values = np.frombuffer(heard.payload, np.float32)
-    # A finite sum of squares, one pass without a copy, proves that all are finite; otherwise look at each.
-    with np.errstate(over="ignore", invalid="ignore"):
-        finite = math.isfinite(np.dot(values, values)) or bool(np.isfinite(values).all())
-    if not finite:
+    # A finite sum of squares, one pass without a copy, proves that all are finite; otherwise look at each. Unlike dot,
+    # vdot does not warn of an overflow.
+    if not math.isfinite(np.vdot(values, values)) and not np.isfinite(values).all():
         raise MalformedMessage(f"numbers of worker {heard.sender} that are not finite")

@@ -47,8 +47,8 @@ class RelaySGD(NeighbourRounds[RelaySGDState]):
     paper = "Vogels et al. 2021"
     directed = True  # channels go both ways, even over directed edges
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> RelaySGDState:
-        return RelaySGDState(local, place, tree=tree_neighbours(place))
+    def start(self, membership: m.Membership, local: m.Local) -> RelaySGDState:
+        return RelaySGDState(local, membership, tree=tree_neighbours(membership))
 
     def outward(self, state: RelaySGDState) -> list[int]:
         return state.tree
@@ -84,10 +84,10 @@ class RelaySGD(NeighbourRounds[RelaySGDState]):
         x /= np.float32(count)
 
     def restart(self, state: RelaySGDState) -> None:
-        state.tree = tree_neighbours(state.place)
+        state.tree = tree_neighbours(state.membership)
         state.heard.clear()
 
 
-def tree_neighbours(place: m.MemberPlace) -> list[int]:
+def tree_neighbours(membership: m.Membership) -> list[int]:
     """Return this worker's neighbours in a spanning tree that all members compute alike."""
-    return place.shape.union(place.members).spanning_tree().neighbours(place.rank)
+    return membership.shape.union(membership.members).spanning_tree().neighbours(membership.rank)

@@ -55,8 +55,8 @@ class SGP(NeighbourRounds[SGPState]):
     def __post_init__(self) -> None:
         check_whole(self, "overlap", 0, "0 waits for every round, 1 for the one before")
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> SGPState:
-        return SGPState(local, place, x=local.x.copy())
+    def start(self, membership: m.Membership, local: m.Local) -> SGPState:
+        return SGPState(local, membership, x=local.x.copy())
 
     def send(self, state: SGPState) -> list[m.MethodAction]:
         state.x += state.local.x - debiased(state)
@@ -79,7 +79,7 @@ class SGP(NeighbourRounds[SGPState]):
             state.w += one.note.numbers[0]
         if state.w < LEAST_WEIGHT:
             raise RunFailed(
-                f"sgp: the push-sum weight of worker {state.place.rank} fell to {state.w:.3g}, so that its model is "
+                f"sgp: the push-sum weight of worker {state.membership.rank} fell to {state.w:.3g}, so that its model is "
                 "noise; use a topology in which each worker hears about as many as it sends to, such as exponential"
             )
         state.local.x[:] = debiased(state)

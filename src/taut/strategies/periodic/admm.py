@@ -24,7 +24,7 @@ from taut.collectives import named
 from taut.errors import Misuse
 from taut.specs import check_whole
 from taut.strategies.allreduce.group import Group
-from taut.strategies.api import Completeness, Local, MemberPlace, StrategyInfo, Tell, Vector
+from taut.strategies.api import Completeness, Local, Membership, StrategyInfo, Tell, Vector
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
 
@@ -69,9 +69,13 @@ class ADMM(Periodic):
         check_whole(self, "every", 1, "so many steps approximate one minimization")
         named(self.schedule)
 
-    def start(self, place: MemberPlace, local: Local) -> ADMMState:
-        group = Group(place, len(local.x), self.schedule)
-        return ADMMState(local, place, group, z=local.x.copy(), u=np.zeros_like(local.x))
+    @property
+    def shares_speeds(self) -> bool:
+        return False  # the losses of all workers count alike
+
+    def start(self, membership: Membership, local: Local) -> ADMMState:
+        group = Group(membership, len(local.x), self.schedule)
+        return ADMMState(local, membership, group, z=local.x.copy(), u=np.zeros_like(local.x))
 
     def shape_gradient(self, state: ADMMState, gradient: Vector, rate: float) -> None:
         """Add rho (x - z + u) to the gradient."""

@@ -16,7 +16,7 @@ from taut.collectives import named
 from taut.specs import check_choice, check_whole
 from taut.strategies.allreduce.robust_group import group_of
 from taut.strategies.allreduce.robust_mean import check_robust
-from taut.strategies.api import Completeness, Local, MemberPlace, StrategyInfo, Tell, Variant
+from taut.strategies.api import Completeness, Local, Membership, StrategyInfo, Tell, Variant
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
 WEIGHTS = ("samples", "equal")
@@ -61,8 +61,12 @@ class Averaging(Periodic):
         named(self.schedule)
         check_robust(self, schedule=self.schedule)
 
-    def start(self, place: MemberPlace, local: Local) -> PeriodicState:
-        return PeriodicState(local, place, group_of(place, len(local.x), self.schedule, self.robust))
+    @property
+    def shares_speeds(self) -> bool:
+        return self.robust == "none" and self.weights == "samples"
+
+    def start(self, membership: Membership, local: Local) -> PeriodicState:
+        return PeriodicState(local, membership, group_of(membership, len(local.x), self.schedule, self.robust))
 
     def join(self, state: PeriodicState) -> list[Tell]:
         weight = float(state.samples) if self.weights == "samples" else float(state.steps > 0)

@@ -115,18 +115,22 @@ class DiLoCo(Periodic):
 
     @property
     def summed_numbers(self) -> int:
-        return 3
+        return super().summed_numbers + 1
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> DiLoCoState | DelayedState:
+    @property
+    def shares_speeds(self) -> bool:
+        return self.robust == "none" and not self.delayed
+
+    def start(self, membership: m.Membership, local: m.Local) -> DiLoCoState | DelayedState:
         if self.delayed:
-            return self._delayed.start(place, local)
+            return self._delayed.start(membership, local)
         length = len(local.x)
         size = -(-length // self.fragments)
         parts = [Fragment(min(lo, length), min(lo + size, length)) for lo in range(0, size * self.fragments, size or 1)]
         return DiLoCoState(
             local,
-            place,
-            group_of(place, size, "ring", self.robust),
+            membership,
+            group_of(membership, size, "ring", self.robust),
             theta=local.x.copy(),
             momentum=np.zeros_like(local.x),
             scratch=np.zeros(size, np.float32),
@@ -174,7 +178,7 @@ class DiLoCo(Periodic):
         for fragment in state.fragments:
             fragment.samples += state.samples
         if not state.knows_turn:
-            return state.group.begin(state.scratch, 0.0, state.draining, (1.0, 0.0, 1.0))
+            return state.group.begin(state.scratch, 0.0, state.draining, (1.0, 0.0, 1.0, *self.speed_of(state)))
         fragment = state.fragments[state.group.completed % self.fragments]
         values = np.zeros_like(state.scratch)
         values[: fragment.hi - fragment.lo] = state.local.x[fragment.lo : fragment.hi]

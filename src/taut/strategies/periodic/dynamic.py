@@ -91,8 +91,12 @@ class Dynamic(Periodic):
         check_whole(self, "every", 1, "so many steps between two checks")
         named(self.schedule)
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> DynamicState:
-        return DynamicState(local, place, Group(place, len(local.x), self.schedule), reference=local.x.copy())
+    @property
+    def shares_speeds(self) -> bool:
+        return False  # workers that stay within the threshold wait for nobody
+
+    def start(self, membership: m.Membership, local: m.Local) -> DynamicState:
+        return DynamicState(local, membership, Group(membership, len(local.x), self.schedule), reference=local.x.copy())
 
     def on(self, state: DynamicState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
@@ -104,12 +108,12 @@ class Dynamic(Periodic):
                 _adopt(state, state.verdict)
         elif isinstance(event, m.Leaving) and self.owing(state):
             actions += _call(state)
-        elif isinstance(event, m.Placed):
-            actions += self._move(state, event.place)
+        elif isinstance(event, m.MembersChanged):
+            actions += self._move(state, event.membership)
         actions += super().on(state, event, now)
         if state.begun and state.group.done:
             self._note(state)
-        if state.place.rank == state.place.members[0] and not state.begun and not state.call:
+        if state.membership.rank == state.membership.members[0] and not state.begun and not state.call:
             self._judge(state, actions)
             self._go_on(state, actions)
         state.counts["messages"] += sum(isinstance(action, m.Tell) for action in actions)
@@ -135,8 +139,8 @@ class Dynamic(Periodic):
             state.steps = 0
             return False
         state.strayed, state.asked = True, -1
-        coordinator = state.place.members[0]
-        if coordinator == state.place.rank:
+        coordinator = state.membership.members[0]
+        if coordinator == state.membership.rank:
             state.balance.strays[coordinator] = state.local.x.copy()
         else:
             actions.append(m.Tell(coordinator, m.Note("stray", state.next), state.local.x.tobytes()))
@@ -161,7 +165,7 @@ class Dynamic(Periodic):
         return _announce(state) + self.begin(state, state.local.x, float(state.samples), keeps=True)
 
     def owing(self, state: DynamicState) -> bool:
-        return state.apart and not state.finished and len(state.place.members) > 1
+        return state.apart and not state.finished and len(state.membership.members) > 1
 
     def conclude(self, state: DynamicState) -> None:
         state.apart = state.steps > 0
@@ -175,8 +179,8 @@ class Dynamic(Periodic):
         if state.noted:
             return
         state.noted = True
-        complete = state.group.contributors == len(state.place.members)
-        state.met |= set(state.place.members if complete else state.late.began_with)
+        complete = state.group.contributors == len(state.membership.members)
+        state.met |= set(state.membership.members if complete else state.late.began_with)
         state.callers -= state.met
         state.announced.clear()
         if state.asked <= state.group.completed:
@@ -214,26 +218,29 @@ class Dynamic(Periodic):
         elif kind == "reference" and not state.rounds:
             state.reference[:] = x
 
-    def _move(self, state: DynamicState, place: m.MemberPlace) -> list[m.Tell]:
-        """Handle a change of members. ``state.place`` is still the old one."""
-        before, state.place = state.place, place
-        state.callers &= set(place.members)
-        state.balance.keep(place.members)
-        if place.members[0] != before.members[0]:
+    def _move(self, state: DynamicState, membership: m.Membership) -> list[m.Tell]:
+        """Handle a change of members. ``state.membership`` is still the old one."""
+        before, state.membership = state.membership, membership
+        state.callers &= set(membership.members)
+        state.balance.keep(membership.members)
+        if membership.members[0] != before.members[0]:
             state.asked, state.early, state.balance = -1, {}, DynamicCoordinator()
             if state.strayed:
-                state.callers.add(place.rank)  # the coordinator is gone
-        elif place.members[0] == place.rank:
-            new, payload = sorted(set(place.members) - set(before.members)), state.reference.tobytes()
+                state.callers.add(membership.rank)  # the coordinator is gone
+        elif membership.members[0] == membership.rank:
+            new, payload = sorted(set(membership.members) - set(before.members)), state.reference.tobytes()
             return [m.Tell(rank, m.Note("reference"), payload) for rank in new] + _again(state)
         return _again(state)
 
     def _judge(self, state: DynamicState, actions: list[m.MethodAction]) -> None:
         """Give the coordinator's verdict about the workers that strayed, if possible."""
-        verdict = state.balance.verdict(state.reference, self.threshold, state.place.members)
+        verdict = state.balance.verdict(state.reference, self.threshold, state.membership.members)
         if verdict is None:
             return
-        mine, others = state.place.rank in verdict.ranks, [rank for rank in verdict.ranks if rank != state.place.rank]
+        mine, others = (
+            state.membership.rank in verdict.ranks,
+            [rank for rank in verdict.ranks if rank != state.membership.rank],
+        )
         if verdict.mean is not None:
             state.counts["balanced"] += 1
             payload = verdict.mean.tobytes()
@@ -268,13 +275,13 @@ def _call(state: DynamicState) -> list[m.Tell]:
     tells = _announce(state)
     state.called = max(state.called, state.next)
     if not state.next:
-        state.callers.add(state.place.rank)
+        state.callers.add(state.membership.rank)
     return tells
 
 
 def _announce(state: DynamicState) -> list[m.Tell]:
     """Tell all workers, once each, that there is an average of all to join."""
-    fresh = sorted(set(state.place.others) - state.announced)
+    fresh = sorted(set(state.membership.others) - state.announced)
     state.announced |= set(fresh)
     return [m.Tell(rank, m.Note("full", state.next)) for rank in fresh]
 

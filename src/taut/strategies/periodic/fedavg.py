@@ -27,7 +27,7 @@ from taut.specs import check_share, check_whole
 from taut.strategies.allreduce.group import OWN_NUMBERS
 from taut.strategies.allreduce.robust_group import RobustGroup, group_of
 from taut.strategies.allreduce.robust_mean import check_robust
-from taut.strategies.api import Completeness, Local, MemberPlace, StrategyInfo, Tell, Vector
+from taut.strategies.api import Completeness, Local, Membership, StrategyInfo, Tell, Vector
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
 if TYPE_CHECKING:
@@ -92,11 +92,15 @@ class FedAvg(Periodic):
 
     @property
     def summed_numbers(self) -> int:
-        return 2 + (self.robust != "none")
+        return super().summed_numbers + (self.robust != "none")
 
-    def start(self, place: MemberPlace, local: Local) -> FedAvgState:
-        group = group_of(place, len(local.x), self.schedule, self.robust, self._voters)
-        return FedAvgState(local, place, group, common=None if self.robust == "none" else local.x.copy())
+    @property
+    def shares_speeds(self) -> bool:
+        return self.robust == "none" and not self.samples  # else a round has as many samples of each worker
+
+    def start(self, membership: Membership, local: Local) -> FedAvgState:
+        group = group_of(membership, len(local.x), self.schedule, self.robust, self._voters)
+        return FedAvgState(local, membership, group, common=None if self.robust == "none" else local.x.copy())
 
     def _voters(self, members: Collection[int], completed: int, says: Sequence[float]) -> Collection[int]:
         """Return the chosen workers; all, in the last round or if most say that no worker trained in the last round."""
@@ -121,7 +125,9 @@ class FedAvg(Periodic):
     def due(self, state: FedAvgState) -> bool:
         if state.samples >= self.samples if self.samples else state.steps >= self.steps:
             return True
-        return not state.idle_round and state.place.rank not in self.draw(state.place.members, state.group.completed)
+        return not state.idle_round and state.membership.rank not in self.draw(
+            state.membership.members, state.group.completed
+        )
 
     def join(self, state: FedAvgState) -> list[Tell]:
         state.chosen += state.steps > 0
@@ -141,7 +147,7 @@ class FedAvg(Periodic):
         x, last = state.local.x, group.ending == group.contributors
         if not (state.trained or state.newcomers or last):
             return
-        later = x - common if state.gave and state.place.rank not in group.voted and not last else None
+        later = x - common if state.gave and state.membership.rank not in group.voted and not last else None
         if group.mean(x):
             common[:] = x
             if later is not None and state.gave is not None:

@@ -13,7 +13,7 @@ do. This needs one copy of the vectors, for as long as the delay lasts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from taut.strategies.api import Vector
@@ -61,14 +61,15 @@ class OverlappedRound:
         """Forget the round and keep x as it is."""
         self.then = None
 
-    @contextmanager
-    def kept(self, *vectors: Vector) -> Iterator[None]:
+    def kept(self, *vectors: Vector) -> AbstractContextManager[object]:
         """Restore the vectors of a delayed round within the block, where the round ends; then add the steps since."""
-        then, self.then = self.then, None
-        with ExitStack() as stack:
-            for x, before in zip(vectors, then, strict=True) if then is not None else ():
-                stack.enter_context(moved_aside(x, before))
-            yield
+        if self.then is None:
+            return nullcontext()
+        stack = ExitStack()
+        for x, before in zip(vectors, self.then, strict=True):
+            stack.enter_context(moved_aside(x, before))
+        self.then = None
+        return stack
 
     def figures(self) -> dict[str, float]:
         """Return the counts; empty if no round was ever held up.

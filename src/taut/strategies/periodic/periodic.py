@@ -26,6 +26,7 @@ from taut.strategies import api as m
 from taut.strategies.allreduce.final_model import KIND, FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_group import RobustGroup
+from taut.strategies.allreduce.round_speeds import RoundSpeeds
 from taut.strategies.periodic.overlapped_round import OverlappedRound
 
 # The weight of a worker that has not trained: far below the rounding of any weight of samples, yet not zero.
@@ -38,7 +39,7 @@ class PeriodicState:
     the round under way, until that round was held up."""
 
     local: m.Local
-    place: m.MemberPlace
+    membership: m.Membership
     group: Group
     steps: int = 0
     samples: int = 0
@@ -53,6 +54,9 @@ class PeriodicState:
     finished: bool = False
     rounds: int = 0
     spoilt: int = 0  # rounds whose sum was not finite
+    speed: float = 0.0  # of this worker, in samples per second of computing; 0: unknown
+    told: float = 0.0  # the speed that it gave to the last round
+    speeds: RoundSpeeds | None = None
     late: FinalModelForJoiners = field(default_factory=FinalModelForJoiners)
     drift: OverlappedRound = field(default_factory=OverlappedRound)
 
@@ -124,15 +128,19 @@ class Periodic(m.Method):
     def owing(self, state: Any) -> bool:
         """Return whether steps since the last round are still to go into the next one."""
         contributes = state.begun and not state.lent
-        return bool(not state.finished and len(state.place.members) > 1 and (state.steps or contributes))
+        return bool(not state.finished and len(state.membership.members) > 1 and (state.steps or contributes))
 
     def dispensable(self, state: Any) -> bool:
         """Return whether this worker contributed no steps to the round under way."""
         return bool(state.begun and state.lent and not state.drift.under_way)
 
     @property
+    def shares_speeds(self) -> bool:
+        return True
+
+    @property
     def summed_numbers(self) -> int:
-        return 2
+        return 4 if self.shares_speeds else 2
 
     def map_groups(self, state: Any, made: Callable[[Any], Any]) -> None:
         state.group = made(state.group)
@@ -142,8 +150,13 @@ class Periodic(m.Method):
     ) -> list[m.Tell]:
         """Join the next round with ``weight`` * ``values``; a weight of 0 (no training) counts as almost nothing."""
         state.lent = not weight
-        numbers = (float(state.rounds == 0), float(weight > 0.0), *extra)
+        numbers = (float(state.rounds == 0), float(weight > 0.0), *extra, *self.speed_of(state))
         return state.group.begin(values, weight or TOKEN, state.draining, numbers, keeps=keeps)
+
+    def speed_of(self, state: PeriodicState) -> tuple[float, ...]:
+        """Return what a round sums of this worker's speed: the last of its numbers."""
+        state.told = state.speed
+        return (state.speed, float(state.speed > 0.0)) if self.shares_speeds else ()
 
     def on(self, state: Any, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
@@ -155,11 +168,13 @@ class Periodic(m.Method):
                     actions += state.group.heard(sender, note, payload)
                     actions += state.group.refused()
             case m.Heard(sender, m.Note(kind=kind), payload) if kind == KIND:
-                if sender in state.place.members and not state.finished:
+                if sender in state.membership.members and not state.finished:
                     state.late.hear(payload, len(state.local.x), sender, state.draining, self._perhaps_late(state))
-            case m.Placed(place):
-                state.place = place
-                actions += state.group.placed(place) if state.late.stays() else state.group.testify(place)
+            case m.MembersChanged(membership):
+                state.membership = membership
+                actions += (
+                    state.group.members_changed(membership) if state.late.stays() else state.group.testify(membership)
+                )
             case m.Ended() | m.Leaving():
                 state.ended = True
             case m.Draining():
@@ -171,7 +186,7 @@ class Periodic(m.Method):
                 pass
         self._go_on(state, actions)
         if state.finished:
-            actions += state.late.hand_on(state.place, state.local.x)
+            actions += state.late.hand_on(state.membership, state.local.x)
         return actions
 
     def held_up(self, state: Any) -> bool:
@@ -195,7 +210,7 @@ class Periodic(m.Method):
 
     def _go_on(self, state: Any, actions: list[m.MethodAction]) -> None:
         if state.draining and state.group.founder is False and self._perhaps_late(state):
-            state.late.take(state.place)
+            state.late.take(state.membership)
         if state.late.handed is not None:
             self._end_late(state, actions)
             return
@@ -218,7 +233,7 @@ class Periodic(m.Method):
 
     def _join(self, state: Any, actions: list[m.MethodAction]) -> None:
         state.begun, state.moved = True, 0
-        state.late.began_with = state.place.members
+        state.late.began_with = state.membership.members
         actions += self.join(state)
         state.steps = state.samples = 0
 
@@ -226,6 +241,9 @@ class Periodic(m.Method):
         state.begun = state.idle = False
         with state.drift.kept(state.local.x):
             self.conclude(state)
+        if self.shares_speeds:
+            total, known = state.group.extra[-2:]
+            state.speeds = RoundSpeeds(total, known, state.group.contributors, state.told)
         state.rounds += 1
         if state.draining and self.agreed(state):
             state.finished = True

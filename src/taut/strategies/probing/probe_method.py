@@ -60,8 +60,8 @@ class Probing(m.Method):
     def _watched(self) -> list[str]:
         return self.watch.split("+")
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> ProbeState:
-        return ProbeState(cast(Probed, local), place)
+    def start(self, membership: m.Membership, local: m.Local) -> ProbeState:
+        return ProbeState(cast(Probed, local), membership)
 
     def on(self, state: ProbeState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
@@ -70,14 +70,14 @@ class Probing(m.Method):
                 state.held = True
                 self._stepped(state, samples, now)
                 if state.ready and not state.over:
-                    self._tell_ready(state, state.place.others, actions)
+                    self._tell_ready(state, state.membership.others, actions)
             case m.Heard(_, m.Note(kind="over", numbers=numbers)):
                 state.over = True
                 state.complete = state.complete or numbers == [1.0]
             case m.Heard():
                 self._hear(state, event, now, actions)
-            case m.Placed(place):
-                self._move(state, place, now, actions)
+            case m.MembersChanged(membership):
+                self._move(state, membership, now, actions)
             case m.Ended():
                 state.ended = True
             case m.Draining():
@@ -116,7 +116,7 @@ class Probing(m.Method):
         if self.codec_steps == 0:
             return True
         if not state.shadows:
-            workers, step_s = len(state.place.members), max(1e-6, median(state.times.step_s))
+            workers, step_s = len(state.membership.members), max(1e-6, median(state.times.step_s))
             state.shadows = [state.local.shadow(name, workers, step_s) for name in self._watched]
             state.watched_s = now
             return False
@@ -134,15 +134,15 @@ class Probing(m.Method):
 
     def _tell_ready(self, state: ProbeState, receivers: tuple[int, ...], actions: list[m.MethodAction]) -> None:
         mine = set(state.links)
-        state.done[state.place.rank] = mine
+        state.done[state.membership.rank] = mine
         ranks = np.array(sorted(mine), np.int32).tobytes()
-        actions += [m.Tell(other, m.Note(READY, 0, state.place.version), ranks) for other in receivers]
+        actions += [m.Tell(other, m.Note(READY, 0, state.membership.version), ranks) for other in receivers]
 
     def _hear(self, state: ProbeState, heard: m.Heard, now: float, actions: list[m.MethodAction]) -> None:
         sender, note = heard.sender, heard.note
-        if note.part > state.place.version:
+        if note.part > state.membership.version:
             state.early.append(heard)
-        elif note.part < state.place.version:
+        elif note.part < state.membership.version:
             pass
         elif note.kind == READY:
             if len(heard.payload) % 4:
@@ -159,9 +159,9 @@ class Probing(m.Method):
 
     def _measure(self, state: ProbeState, note: m.Note, now: float, actions: list[m.MethodAction]) -> None:
         partner = note.numbers[0] if len(note.numbers) == 1 else -1
-        if partner not in state.place.others:
+        if partner not in state.membership.others:
             raise MalformedMessage(f"measure the link to {note.numbers}, which is no member")
-        state.measurement = Measurement(int(partner), state.place.version)
+        state.measurement = Measurement(int(partner), state.membership.version)
         actions += state.measurement.ask(now)
 
     def _exchange(self, state: ProbeState, sender: int, note: m.Note, now: float, actions: list[m.MethodAction]) -> None:
@@ -173,34 +173,34 @@ class Probing(m.Method):
         if measurement.figures is not None:
             state.links[measurement.partner] = measurement.figures
             state.measurement = None
-            conductor = state.place.members[0]
-            self._tell_ready(state, (conductor,) if conductor != state.place.rank else (), actions)
+            conductor = state.membership.members[0]
+            self._tell_ready(state, (conductor,) if conductor != state.membership.rank else (), actions)
 
-    def _move(self, state: ProbeState, place: m.MemberPlace, now: float, actions: list[m.MethodAction]) -> None:
-        if place.version == state.place.version:
+    def _move(self, state: ProbeState, membership: m.Membership, now: float, actions: list[m.MethodAction]) -> None:
+        if membership.version == state.membership.version:
             return
-        state.place, state.measurement, state.asked = place, None, None
+        state.membership, state.measurement, state.asked = membership, None, None
         state.done.clear()
         if state.ready and not state.over:
-            self._tell_ready(state, place.others, actions)
+            self._tell_ready(state, membership.others, actions)
         early, state.early = state.early, []
         for heard in early:
             self._hear(state, heard, now, actions)
 
     def _conduct(self, state: ProbeState, now: float, actions: list[m.MethodAction]) -> None:
         """Ask for the next link, at the lowest rank, when the last one has been measured."""
-        place = state.place
-        if state.over or place.rank != place.members[0] or not set(place.members) <= set(state.done):
+        membership = state.membership
+        if state.over or membership.rank != membership.members[0] or not set(membership.members) <= set(state.done):
             return
-        for one, other in pairs(place.members):
+        for one, other in pairs(membership.members):
             if other in state.done[one]:
                 continue
             task = one * (1 << 31) + other
             if state.asked == task:
                 return  # it is being measured
             state.asked = task
-            note = m.Note(MEASURE, 0, place.version, [float(other)])
-            if one == place.rank:
+            note = m.Note(MEASURE, 0, membership.version, [float(other)])
+            if one == membership.rank:
                 self._measure(state, note, now, actions)
             else:
                 actions.append(m.Tell(one, note))
@@ -210,7 +210,7 @@ class Probing(m.Method):
 
     def _tell_over(self, state: ProbeState) -> list[m.Tell]:
         """Return messages that end the waiting: all links are measured (1), or the run ends before that."""
-        return [m.Tell(other, m.Note(OVER, 0, 0, [float(state.complete)])) for other in state.place.others]
+        return [m.Tell(other, m.Note(OVER, 0, 0, [float(state.complete)])) for other in state.membership.others]
 
     def figures(self, state: ProbeState) -> dict[str, float]:
         """Return the figures, short enough for the 1024 characters of ``Statistics.counted``."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Protocol
 
-from taut.strategies.api import Heard, Local, MemberPlace, Vector
+from taut.strategies.api import Heard, Local, Membership, Vector
 from taut.strategies.probing.link_measurement import LinkFigures, Measurement
 
 FIRST_STEPS = 4  # not timed: caches are cold, the first lease may be on its way
@@ -86,7 +86,7 @@ class ProbeState:
     """A worker's state. ``done``: by ready member, the workers to which it has measured its link. ``held``: it waits."""
 
     local: Probed
-    place: MemberPlace
+    membership: Membership
     times: StepTimes = field(default_factory=StepTimes)
     idle: int = 0  # turns without data, in a row
     shadows: list[Shadow] = field(default_factory=list)

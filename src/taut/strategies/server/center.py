@@ -30,7 +30,7 @@ import numpy as np
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.final_model import KIND, FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
-from taut.strategies.api import Local, MemberPlace, Note, Tell, Vector
+from taut.strategies.api import Local, Membership, Note, Tell, Vector
 from taut.strategies.periodic.overlapped_round import OverlappedRound, moved_aside
 
 SHARDS = 16
@@ -55,7 +55,7 @@ class Center:
     """One worker's side of the center. ``rule``: the effect of an exchange; ``shards``: as many everywhere."""
 
     local: Local
-    place: MemberPlace
+    membership: Membership
     rule: Rule
     view: Vector
     shards: int = SHARDS
@@ -74,7 +74,7 @@ class Center:
     late: FinalModelForJoiners = field(default_factory=FinalModelForJoiners)
 
     def __post_init__(self) -> None:
-        self.group = Group(self.place, len(self.view))
+        self.group = Group(self.membership, len(self.view))
         self._size = max(1, -(-len(self.view) // self.shards))
         self.shards = -(-len(self.view) // self._size)  # none is empty
         self._values: Vector = self.view  # of the last question
@@ -82,12 +82,12 @@ class Center:
     def part(self, shard: int) -> slice:
         return slice(shard * self._size, (shard + 1) * self._size)
 
-    def holder(self, shard: int, place: MemberPlace | None = None) -> int:
-        members = (place or self.place).members
+    def holder(self, shard: int, membership: Membership | None = None) -> int:
+        members = (membership or self.membership).members
         return members[shard % len(members)]
 
     def held(self) -> list[int]:
-        return [shard for shard in range(self.shards) if self.holder(shard) == self.place.rank]
+        return [shard for shard in range(self.shards) if self.holder(shard) == self.membership.rank]
 
     # Exchanges.
 
@@ -109,7 +109,7 @@ class Center:
         by_holder: dict[int, list[int]] = {}
         for shard in shards:
             by_holder.setdefault(self.holder(shard), []).append(shard)
-        for shard in by_holder.pop(self.place.rank, []):
+        for shard in by_holder.pop(self.membership.rank, []):
             part = self.part(shard)
             self.missing.pop(shard, None)
             self._include(shard, self.rule.serve(shard, self.view[part], self._values[part], self.number))
@@ -140,7 +140,7 @@ class Center:
         part, then = self.part(shard), self.drift.then
         with moved_aside(self.local.x[part], then[0][part]) if then is not None else nullcontext():
             center = self.rule.take(part, answer, self.number)
-        if self.holder(shard) != self.place.rank:
+        if self.holder(shard) != self.membership.rank:
             self.view[part] = center
 
     def _tell(
@@ -159,7 +159,7 @@ class Center:
         if self.group.hears(note):
             return [] if self.late.left else self.group.heard(sender, note, payload)
         if note.kind == KIND:
-            if sender in self.place.members and not self.finished:
+            if sender in self.membership.members and not self.finished:
                 self.late.hear(payload, len(self.view), sender, self.draining, possible=not self.group.founder)
             return []
         parts = self._parts(note, payload)
@@ -168,7 +168,7 @@ class Center:
         for shard, values in parts:
             if note.kind == "answer":
                 self._take(shard, note.round, values)
-            elif (note.kind == "shard") == (self.holder(shard) == self.place.rank):
+            elif (note.kind == "shard") == (self.holder(shard) == self.membership.rank):
                 self.view[self.part(shard)] = values
         if note.kind in self.said:
             self.said[note.kind].add(sender)
@@ -205,19 +205,19 @@ class Center:
     def leave(self) -> list[Tell]:
         """Send this worker's shards to all others, one of which will hold them."""
         self.left = True
-        return [self._tell(other, "will", self.held(), self.view) for other in self.place.others]
+        return [self._tell(other, "will", self.held(), self.view) for other in self.membership.others]
 
-    def placed(self, place: MemberPlace) -> list[Tell]:
+    def members_changed(self, membership: Membership) -> list[Tell]:
         """Note the new members: send shards to their new holders, and ask the successors of dead holders."""
-        before, self.place = self.place, place
-        tells = self.group.placed(place) if self.late.stays() else self.group.testify(place)
+        before, self.membership = self.membership, membership
+        tells = self.group.members_changed(membership) if self.late.stays() else self.group.testify(membership)
         moved: dict[int, list[int]] = {}
         for shard in range(self.shards):
             successor = self.holder(shard)
-            if self.holder(shard, before) == place.rank != successor:
+            if self.holder(shard, before) == membership.rank != successor:
                 moved.setdefault(successor, []).append(shard)
         tells += [self._tell(successor, "shard", shards, self.view) for successor, shards in moved.items()]
-        orphans = [shard for shard, holder in self.missing.items() if holder not in place.members]
+        orphans = [shard for shard, holder in self.missing.items() if holder not in membership.members]
         return tells + self._ask(orphans)
 
     # The end.
@@ -226,17 +226,17 @@ class Center:
         """Return the messages of the end, while this worker drains. To be called after every event; see ``finished``."""
         if not self.draining or self.asking:
             return []
-        others = set(self.place.others)
+        others = set(self.membership.others)
         tells = self._say("bye", others, [])
         if self.said["bye"] >= others:
             tells += self._say("final", others, self.held())
             if self.said["final"] >= others and not self.begun and self.late.handed is None:
                 self.begun = True
-                self.late.began_with = self.place.members
+                self.late.began_with = self.membership.members
                 tells += self.group.begin(self.view)
         if not self.finished:
             self._finish()
-        return tells + self.late.hand_on(self.place, self.local.x) if self.finished else tells
+        return tells + self.late.hand_on(self.membership, self.local.x) if self.finished else tells
 
     def _say(self, kind: str, others: set[int], shards: list[int]) -> list[Tell]:
         fresh = sorted(others - self.told[kind])
@@ -245,7 +245,7 @@ class Center:
 
     def _finish(self) -> None:
         if self.group.founder is False:
-            self.late.take(self.place)
+            self.late.take(self.membership)
         if self.late.handed is not None:
             self.local.x[:] = self.late.handed
         elif self.begun and self.group.done:

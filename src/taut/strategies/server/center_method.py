@@ -69,8 +69,8 @@ class CenterMethod(m.Method):
                 center.resume()
             case m.Heard(sender, note, payload) if center.hears(note):
                 actions += center.heard(sender, note, payload)
-            case m.Placed(place):
-                actions += center.placed(place)
+            case m.MembersChanged(membership):
+                actions += center.members_changed(membership)
             case m.HeldUp() if state.turn and center.missing and not (center.drift.under_way or center.draining):
                 center.let_go()
             case m.Ended() | m.Leaving():

@@ -34,7 +34,7 @@ def push(state: ServerState, steps: int, serve: Serve) -> list[MethodAction]:
         change = (state.local.x[part] - state.base[part]).tobytes()
         state.base[part] = state.local.x[part]
         state.numbers[shard] += 1
-        numbers = [state.rate, float(state.numbers[shard]), float(state.place.version), 0.0]
+        numbers = [state.rate, float(state.numbers[shard]), float(state.membership.version), 0.0]
         pushed = Pushed(rank, Note("push", state.unpushed[shard], shard, numbers), change)
         state.unpushed[shard], sent = 0, True
         actions += _post(state, shard, pushed, serve)
@@ -43,7 +43,7 @@ def push(state: ServerState, steps: int, serve: Serve) -> list[MethodAction]:
 
 
 def _post(state: ServerState, shard: int, pushed: Pushed, serve: Serve) -> list[MethodAction]:
-    own = pushed.to == state.place.rank
+    own = pushed.to == state.membership.rank
     if own and (state.shards[shard].complete or not pushed.again):
         return serve(pushed, shard)
     state.pushing[shard] = pushed
@@ -56,14 +56,14 @@ def push_again(state: ServerState, shard: int, serve: Serve) -> list[MethodActio
     if before is None:
         return []
     rate, number, _, _ = before.note.numbers
-    note = Note("push", before.note.round, shard, [rate, number, float(state.place.version), 1.0])
-    to = before.to if before.to in state.place.others else state.holders[shard]
+    note = Note("push", before.note.round, shard, [rate, number, float(state.membership.version), 1.0])
+    to = before.to if before.to in state.membership.others else state.holders[shard]
     return _post(state, shard, Pushed(to, note, before.payload), serve)
 
 
 def push_own(state: ServerState, serve: Serve) -> list[MethodAction]:
     """Send repeated pushes to this worker itself once the weights, which may contain them, are here or moved."""
-    own = [shard for shard, pushed in state.pushing.items() if pushed.to == state.place.rank]
+    own = [shard for shard, pushed in state.pushing.items() if pushed.to == state.membership.rank]
     ready = [shard for shard in own if shard not in state.shards or state.shards[shard].complete]
     return [action for shard in ready for action in push_again(state, shard, serve)]
 
@@ -81,7 +81,7 @@ def ask(state: ServerState) -> list[MethodAction]:
         if shard in state.pulling or shard in state.handed or state.blank(shard):
             continue  # a pull is under way, or impossible
         pulling = state.pulling[shard] = Pulling(rank, state.base[state.part(shard)].copy())
-        if rank == state.place.rank:
+        if rank == state.membership.rank:
             held = state.shards[shard]
             pulling.answer, pulling.table = unpacked(held.pull(rank), held.w.nbytes)
         else:
@@ -134,6 +134,6 @@ def read_push(state: ServerState, event: Heard) -> Push:
 
 def pass_on(state: ServerState, event: Heard, push: Push) -> Tell:
     """Return the push for the worker that holds the shard, as far as this one knows."""
-    note, version = event.note, float(state.place.version)
+    note, version = event.note, float(state.membership.version)
     numbers = [note.numbers[0], float(push.number), version, float(push.again), float(push.origin)]
     return Tell(state.holders[note.part], Note("passed", note.round, note.part, numbers), event.payload)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from taut.strategies.api import Local, MemberPlace, MethodAction, MethodEvent, Placed, Tell, Vector
+from taut.strategies.api import Local, MembersChanged, Membership, MethodAction, MethodEvent, Tell, Vector
 from taut.strategies.server.center import SHARDS, Center
 from taut.strategies.server.center_method import CenterMethod, CenterState
 
@@ -88,15 +88,15 @@ class Delayed(CenterMethod):
     rate: float = 0.7
     decay: float = 0.9
 
-    def start(self, place: MemberPlace, local: Local) -> DelayedState:
-        server = NesterovRule(local, self.rate, self.decay, local.x.copy(), len(place.members))
-        return DelayedState(local, Center(local, place, server, local.x.copy(), SHARDS), server=server)
+    def start(self, membership: Membership, local: Local) -> DelayedState:
+        server = NesterovRule(local, self.rate, self.decay, local.x.copy(), len(membership.members))
+        return DelayedState(local, Center(local, membership, server, local.x.copy(), SHARDS), server=server)
 
     def on(self, state: DelayedState, event: MethodEvent, now: float) -> list[MethodAction]:
         actions = super().on(state, event, now)
-        if isinstance(event, Placed):
+        if isinstance(event, MembersChanged):
             held = set(state.center.held())
-            state.server.workers = len(event.place.members)
+            state.server.workers = len(event.membership.members)
             state.server.memories = {shard: one for shard, one in state.server.memories.items() if shard in held}
         return actions
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from taut.errors import MalformedMessage, Misuse
 from taut.specs import check_from_zero, check_whole
-from taut.strategies.api import Completeness, Local, MemberPlace, StrategyInfo, Tell, Vector
+from taut.strategies.api import Completeness, Local, Membership, StrategyInfo, Tell, Vector
 from taut.strategies.gossip.momentum import check_optimizer
 from taut.strategies.server.center import MOST_SHARDS, SHARDS, Center
 from taut.strategies.server.center_method import CenterMethod, CenterState
@@ -99,12 +99,12 @@ class EASGD(CenterMethod):
         if self.momentum:
             check_optimizer(f"easgd:momentum={self.momentum}", optimizer, settings)
 
-    def start(self, place: MemberPlace, local: Local) -> EASGDState:
-        center = Center(local, place, Spring(local), local.x.copy(), self.shards)
+    def start(self, membership: Membership, local: Local) -> EASGDState:
+        center = Center(local, membership, Spring(local), local.x.copy(), self.shards)
         return EASGDState(local, center, velocity=np.zeros_like(local.x) if self.momentum else None)
 
     def exchange(self, state: EASGDState) -> list[Tell]:
-        alpha = self.alpha or STIFFNESS / len(state.center.place.members)
+        alpha = self.alpha or STIFFNESS / len(state.center.membership.members)
         return state.center.ask(state.local.x, alpha)
 
     def shape_gradient(self, state: EASGDState, gradient: Vector, rate: float) -> None:

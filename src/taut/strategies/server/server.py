@@ -68,14 +68,14 @@ class Server(m.Method):
         check_choice(self, "staleness", KINDS)
         check_choice(self, "on_death", ("elect", "stop"))
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> ServerState:
-        holders = [holder(shard, self.shards, place.members) for shard in range(self.shards)]
-        zeros, ending = [0] * self.shards, ServerEnding(self.shards, place)
-        state = ServerState(local, place, local.x.copy(), holders, ending, zeros, [*zeros], [{} for _ in holders])
-        if place.rank != place.members[0]:  # the first worker has no donor
+    def start(self, membership: m.Membership, local: m.Local) -> ServerState:
+        holders = [holder(shard, self.shards, membership.members) for shard in range(self.shards)]
+        zeros, ending = [0] * self.shards, ServerEnding(self.shards, membership)
+        state = ServerState(local, membership, local.x.copy(), holders, ending, zeros, [*zeros], [{} for _ in holders])
+        if membership.rank != membership.members[0]:  # the first worker has no donor
             state.fresh.update(range(self.shards))
         for shard, rank in enumerate(holders):
-            if rank == place.rank:
+            if rank == membership.rank:
                 state.shards[shard] = self._open(state, shard)
         return state
 
@@ -87,17 +87,17 @@ class Server(m.Method):
                 actions.append(m.Proceed())
             case m.Heard():
                 self._heard(state, event, actions)
-            case m.Placed(place):
-                state.place = place
-                state.left |= state.going.difference(place.members)
-                state.going.intersection_update(place.members)
-                self._move(state, actions, placed=True)
-                actions += state.ending.placed(place, state.shards)
+            case m.MembersChanged(membership):
+                state.membership = membership
+                state.left |= state.going.difference(membership.members)
+                state.going.intersection_update(membership.members)
+                self._move(state, actions, members_changed=True)
+                actions += state.ending.members_changed(membership, state.shards)
             case m.Leaving():
                 client.include(state)
                 actions += client.push(state, 1, partial(self._take_own, state))
                 state.leaving = True
-                state.going.add(state.place.rank)
+                state.going.add(state.membership.rank)
                 self._move(state, actions)
             case m.Draining() if not state.draining:
                 client.include(state)
@@ -139,14 +139,14 @@ class Server(m.Method):
     def _open(self, state: ServerState, shard: int) -> Shard:
         """Hold a shard from now on, beginning with this worker's copy, which lacks the pushes under way."""
         w, table = lending.copy_of(state, shard)
-        others = set(state.place.others)
+        others = set(state.membership.others)
         opened = w.copy() if others else None
         blank = bool(others) and shard in state.fresh
-        remedy, number = Remedy(self.staleness, self.lambda0), (state.place.rank << 20) + state.elections % (1 << 20)
+        remedy, number = Remedy(self.staleness, self.lambda0), (state.membership.rank << 20) + state.elections % (1 << 20)
         return Shard(w, remedy, {} if blank else table, opened, others, blank=blank, openings={number})
 
     def _take_own(self, state: ServerState, pushed: Pushed, shard: int) -> list[m.MethodAction]:
-        return self._take(state, shard, (state.place.rank, pushed.number), pushed.note, pushed.payload)
+        return self._take(state, shard, (state.membership.rank, pushed.number), pushed.note, pushed.payload)
 
     def _take(
         self, state: ServerState, shard: int, name: tuple[int, int], note: m.Note, payload: bytes
@@ -154,12 +154,12 @@ class Server(m.Method):
         """Count a push, by its origin and number, unless it is in the weights already; confirm it to its origin."""
         (origin, number), held = name, state.shards[shard]
         if number > held.taken.get(origin, 0) and not state.ending.closed(shard):  # after that all have the last weights
-            workers = len(state.place.members)
+            workers = len(state.membership.members)
             scale = self.scale or 1.0 / math.sqrt(workers)
             change = np.frombuffer(payload, np.float32)
             held.push(origin, change, workers, max(1, note.round), note.numbers[0], scale)
             held.taken[origin] = number
-        if origin != state.place.rank:
+        if origin != state.membership.rank:
             return [m.Tell(origin, m.Note("got", number, shard))]
         client.confirmed(state, shard, number)
         return []
@@ -189,7 +189,7 @@ class Server(m.Method):
         elif note.kind in lending.KINDS:
             actions += lending.heard(state, event)
         elif note.kind == "going":
-            state.going.update({sender} & set(state.place.members))
+            state.going.update({sender} & set(state.membership.members))
             self._move(state, actions)
         elif shard not in state.shards:
             state.keep_early(event, sender)  # the sender knows the new holder, as this worker will
@@ -210,7 +210,7 @@ class Server(m.Method):
 
     def _pushed(self, state: ServerState, event: m.Heard, actions: list[m.MethodAction]) -> None:
         push, held = client.read_push(state, event), state.shards.get(event.note.part)
-        if held is None and push.version <= state.place.version:
+        if held is None and push.version <= state.membership.version:
             actions.append(client.pass_on(state, event, push))
             return
         if held is not None and event.note.kind == "push":
@@ -224,15 +224,15 @@ class Server(m.Method):
 
     # Changes of members, and the end.
 
-    def _move(self, state: ServerState, actions: list[m.MethodAction], placed: bool = False) -> None:
-        """Move shards after *going*, or (``placed``) after a change of members."""
+    def _move(self, state: ServerState, actions: list[m.MethodAction], members_changed: bool = False) -> None:
+        """Move shards after *going*, or (``members_changed``) after a change of members."""
         actions += moves.say_going(state)
         for shard in range(self.shards):
             actions += moves.move(state, shard, self.on_death, partial(self._open, state))
-            if placed:
+            if members_changed:
                 actions += client.push_again(state, shard, partial(self._take_own, state))
         for held in state.shards.values():
-            held.keep(state.place.members)
+            held.keep(state.membership.members)
         actions += lending.borrow(state)
         self._hear_early(state, actions)
         actions += client.push_own(state, partial(self._take_own, state))
@@ -240,7 +240,7 @@ class Server(m.Method):
     def _hear_early(self, state: ServerState, actions: list[m.MethodAction]) -> None:
         early, state.early = state.early, {}
         for event in early.values():
-            if event.sender in state.place.members:
+            if event.sender in state.membership.members:
                 self._hear(state, event, actions)
 
     def _end(self, state: ServerState, actions: list[m.MethodAction]) -> None:

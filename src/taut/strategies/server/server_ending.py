@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from taut.errors import MalformedMessage
-from taut.strategies.api import MemberPlace, Note, Tell
+from taut.strategies.api import Membership, Note, Tell
 from taut.strategies.server.shard import Shard
 
 
@@ -23,7 +23,7 @@ class ServerEnding:
     it said *end* to; ``ends``, the workers that said *end* to it; ``answered``, those that got *final*."""
 
     shards: int
-    place: MemberPlace
+    membership: Membership
     finals: dict[int, bytes] = field(default_factory=dict)
     told: dict[int, int] = field(default_factory=dict)
     ends: dict[int, set[int]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class ServerEnding:
                 continue
             self.told[shard] = rank
             known = self.finals.get(shard, b"")
-            if rank == self.place.rank:
+            if rank == self.membership.rank:
                 tells += self.ended(shard, rank, known, held[shard])
             else:
                 tells.append(Tell(rank, Note("end", 0, shard), known))
@@ -61,22 +61,22 @@ class ServerEnding:
         self.ends.setdefault(shard, set()).add(sender)
         return self._answer(shard, held)
 
-    def placed(self, place: MemberPlace, held: dict[int, Shard]) -> list[Tell]:
+    def members_changed(self, membership: Membership, held: dict[int, Shard]) -> list[Tell]:
         """Note the new members, and answer if no *end* is missing any more."""
-        self.place = place
+        self.membership = membership
         return [tell for shard, each in held.items() if self.ends.get(shard) for tell in self._answer(shard, each)]
 
     def _answer(self, shard: int, held: Shard) -> list[Tell]:
         """Send the weights to all workers once all have ended; later ones get the same weights."""
         ends, answered = self.ends[shard], self.answered.setdefault(shard, set())
-        if not answered and not ends >= set(self.place.members):
+        if not answered and not ends >= set(self.membership.members):
             return []
         last = held.w.tobytes()
-        fresh = (ends & set(self.place.members)) - answered
+        fresh = (ends & set(self.membership.members)) - answered
         answered |= fresh
-        if self.place.rank in fresh:
+        if self.membership.rank in fresh:
             self.finals.setdefault(shard, last)
-        return [Tell(rank, Note("final", 0, shard), last) for rank in sorted(fresh) if rank != self.place.rank]
+        return [Tell(rank, Note("final", 0, shard), last) for rank in sorted(fresh) if rank != self.membership.rank]
 
     def final(self, shard: int, sender: int, payload: bytes) -> None:
         if self.told.get(shard) == sender:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, Local, MemberPlace, Note, Vector
+from taut.strategies.api import Heard, Local, Membership, Note, Vector
 from taut.strategies.server.server_ending import ServerEnding
 from taut.strategies.server.shard import Shard, Table, bounds, holder
 
@@ -47,7 +47,7 @@ class ServerState:
     holder of each shard; ``shards``: those that this worker holds; ``going``: members that said *going* and hold none."""
 
     local: Local
-    place: MemberPlace
+    membership: Membership
     base: Vector
     holders: list[int]
     ending: ServerEnding
@@ -97,7 +97,7 @@ class ServerState:
     def keep_early(self, event: Heard, origin: int) -> None:
         """Keep a message until this worker has heard what its sender knows. The last of each kind replaces the others."""
         self.early[(event.sender, event.note.kind, event.note.part, origin)] = event
-        most = EARLY * len(self.holders) * (1 + len(self.place.members))
+        most = EARLY * len(self.holders) * (1 + len(self.membership.members))
         if sum(key[0] == event.sender for key in self.early) > most:
             del self.early[(event.sender, event.note.kind, event.note.part, origin)]
             raise MalformedMessage(f"more than {most} messages for unknown members")

@@ -26,8 +26,8 @@ def copy_of(state: ServerState, shard: int) -> tuple[np.ndarray[tuple[int], np.d
         w -= np.frombuffer(state.pushing[shard].payload, np.float32)
         own -= 1
     table = dict(state.known[shard])
-    if own > table.get(state.place.rank, 0):
-        table[state.place.rank] = own
+    if own > table.get(state.membership.rank, 0):
+        table[state.membership.rank] = own
     return w, table
 
 
@@ -36,9 +36,9 @@ def borrow(state: ServerState) -> list[MethodAction]:
     copy of the first worker, which is nearest to the initial weights."""
     actions: list[MethodAction] = []
     for shard, held in state.shards.items():
-        if not held.blank or held.lender in state.place.others:
+        if not held.blank or held.lender in state.membership.others:
             continue
-        lenders = [rank for rank in state.place.others if rank not in held.without]
+        lenders = [rank for rank in state.membership.others if rank not in held.without]
         if lenders:
             held.lender = lenders[0]
             actions.append(Tell(lenders[0], Note(LEND, 0, shard)))
@@ -57,7 +57,7 @@ def heard(state: ServerState, event: Heard) -> list[MethodAction]:
     if not event.note.round:
         held.lent(*copy)
         return []
-    if held.spare is None and event.sender < state.place.rank:
+    if held.spare is None and event.sender < state.membership.rank:
         held.spare = copy
     held.lender = None
     held.without.add(event.sender)

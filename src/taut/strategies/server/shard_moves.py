@@ -35,36 +35,38 @@ def greet(state: ServerState) -> list[MethodAction]:
     if state.greeted:
         return []
     state.greeted = True
-    return [Tell(rank, Note("yours", 0, shard)) for shard, rank in enumerate(state.holders) if rank != state.place.rank]
+    return [
+        Tell(rank, Note("yours", 0, shard)) for shard, rank in enumerate(state.holders) if rank != state.membership.rank
+    ]
 
 
 def say_going(state: ServerState) -> list[MethodAction]:
     """Tell *going* to all workers that have not been told, if this worker leaves."""
-    fresh = [other for other in state.place.others if state.leaving and other not in state.told]
+    fresh = [other for other in state.membership.others if state.leaving and other not in state.told]
     state.told.update(fresh)
     return [Tell(other, Note("going")) for other in fresh]
 
 
 def move(state: ServerState, shard: int, on_death: str, open_: Callable[[int], Shard]) -> list[MethodAction]:
     """Move the shard to the worker that is entitled to it now; if its receiver is gone, to another."""
-    place, before = state.place, state.holders[shard]
-    now = state.holders[shard] = state.entitled(shard, place.members)
+    membership, before = state.membership, state.holders[shard]
+    now = state.holders[shard] = state.entitled(shard, membership.members)
     actions: list[MethodAction] = []
     if now != before:
-        if before not in place.members and before not in state.left and on_death == "stop":
+        if before not in membership.members and before not in state.left and on_death == "stop":
             raise PeerLost(f"worker {before}, which held the weights' shard {shard}, is gone (on_death=stop)")
         state.pulling.pop(shard, None)
         state.elections += 1
-        if before == place.rank:
+        if before == membership.rank:
             held = state.shards.pop(shard)
             actions.append(Tell(now, Note("yours", 0, shard)) if held.blank else _hand(state, shard, held))
-        elif now == place.rank:
+        elif now == membership.rank:
             _, kept = state.handed.pop(shard, (NOBODY, None))
             state.shards[shard] = kept or open_(shard)
         elif shard not in state.handed:
             actions.append(Tell(now, Note("yours", 0, shard)))
     given = state.handed.get(shard)
-    if given is not None and given[0] not in place.members:
+    if given is not None and given[0] not in membership.members:
         actions.append(_hand(state, shard, given[1]))
     return actions
 
@@ -74,7 +76,7 @@ def _hand(state: ServerState, shard: int, held: Shard) -> Tell:
     state.handed[shard] = (to, held)
     opened = b"" if held.opened is None else held.opened.tobytes()
     openings = sorted(held.openings)[-MOST_OPENINGS:]
-    numbers = [float(state.place.version), float(bool(opened)), *map(float, openings)]
+    numbers = [float(state.membership.version), float(bool(opened)), *map(float, openings)]
     return Tell(to, Note(HAND, 0, shard, numbers), opened + packed(held.w, held.taken))
 
 
@@ -85,7 +87,7 @@ def handed(state: ServerState, event: Heard) -> list[MethodAction]:
     if given is not None and given[0] == event.sender:
         if event.note.kind == KEPT:
             del state.handed[shard]
-        elif state.holders[shard] != event.sender or event.note.round < state.place.version:
+        elif state.holders[shard] != event.sender or event.note.round < state.membership.version:
             return [_hand(state, shard, given[1])]  # to another; or again, since it knows by now
         else:
             state.handed[shard] = (NOBODY, given[1])  # until this worker knows the next holder
@@ -103,7 +105,7 @@ def _handed(state: ServerState, event: Heard) -> list[MethodAction]:
     w, table = unpacked(event.payload[start:], nbytes)
     opened = np.frombuffer(event.payload[:start], np.float32) if start else None
     held = state.shards.get(shard)
-    if held is None and not state.leaving and version >= state.place.version:
+    if held is None and not state.leaving and version >= state.membership.version:
         state.keep_early(event, event.sender)  # the sender knows of a change that this worker will hear of
         return []
     if held is not None and not state.ending.closed(shard):

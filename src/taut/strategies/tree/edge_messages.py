@@ -22,7 +22,7 @@ import numpy as np
 
 from taut.core.messages import MAX_WORKERS
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, MemberPlace, Note, Tell
+from taut.strategies.api import Heard, Membership, Note, Tell
 from taut.strategies.delivery.payload_batch import bind
 from taut.strategies.tree.spanning_tree import SpanningTree, plant, tree_key
 
@@ -45,7 +45,7 @@ class EdgeMessage:
 class EdgeMessages:
     """One worker's messages. ``trees``: by key, the current one last; ``told``: members of trees that others use."""
 
-    place: MemberPlace
+    membership: Membership
     trees: dict[int, SpanningTree] = field(default_factory=dict)
     told: dict[int, tuple[int, ...]] = field(default_factory=dict)
     under_way: dict[int, list[EdgeMessage]] = field(default_factory=dict)  # by receiver, unacknowledged
@@ -64,14 +64,14 @@ class EdgeMessages:
             del self.trees[key]
             self._introduced = {pair for pair in self._introduced if pair[1] != key}
 
-    def placed(self, place: MemberPlace) -> None:
+    def members_changed(self, membership: Membership) -> None:
         """Note the new members. Forget the messages under way to dead workers: whether they arrived is unknown."""
-        self.place = place
-        self.under_way = {to: all_ for to, all_ in self.under_way.items() if to in place.members}
+        self.membership = membership
+        self.under_way = {to: all_ for to, all_ in self.under_way.items() if to in membership.members}
 
     def send(self, to: int, message: EdgeMessage) -> list[Tell]:
         """Send the message to ``to``, or around it if it is gone."""
-        if to not in self.place.members or to in self.going:
+        if to not in self.membership.members or to in self.going:
             tree = self.trees.get(message.key)
             onward = [each for each in tree.lists.get(to, ()) if each != message.via] if tree is not None else []
             around = replace(message, via=to)
@@ -109,7 +109,7 @@ class EdgeMessages:
         """Return whether a message is under way that belongs to an earlier tree, or goes around a worker."""
         present = next(reversed(self.trees))
         every = (each for waiting in self.under_way.values() for each in waiting)
-        return any(each.key != present or each.via != self.place.rank for each in every)
+        return any(each.key != present or each.via != self.membership.rank for each in every)
 
     def introduce(self, event: Heard) -> None:
         """Note the members of a tree that the sender uses. Raise ``MalformedMessage`` unless both of us are in it."""
@@ -117,7 +117,7 @@ class EdgeMessages:
         if nbytes % 4 or nbytes > 4 * MAX_WORKERS:
             raise MalformedMessage(f"a tree of {nbytes} bytes")
         members: tuple[int, ...] = tuple(np.frombuffer(event.payload, "<u4").tolist())
-        if list(members) != sorted({*members, self.place.rank}) or tree_key(members) != event.note.round:
+        if list(members) != sorted({*members, self.membership.rank}) or tree_key(members) != event.note.round:
             raise MalformedMessage("a tree in which this worker is not, or another one than its key says")
         self.told.pop(event.note.round, None)
         self.told[event.note.round] = members
@@ -128,7 +128,7 @@ class EdgeMessages:
         """Return the tree; None while this worker does not know it, or not all of its members."""
         if key not in self.trees and key in self.told and self.told[key][-1] <= self.highest:
             present = next(reversed(self.trees))
-            self.trees[key] = plant(replace(self.place, members=self.told[key]))
+            self.trees[key] = plant(replace(self.membership, members=self.told[key]))
             self.trees[present] = self.trees.pop(present)
         return self.trees.get(key)
 

@@ -44,10 +44,10 @@ class Relay(m.Method):
     codecs = ("tether", m.ANY_CODEC)
     streams = True
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> RelayState:
-        tree = plant(place)
+    def start(self, membership: m.Membership, local: m.Local) -> RelayState:
+        tree = plant(membership)
         relayed = cast(m.CodedLocal, local)
-        state = RelayState(relayed, place, tree, RelayEnding(tree, relayed), EdgeMessages(place))
+        state = RelayState(relayed, membership, tree, RelayEnding(tree, relayed), EdgeMessages(membership))
         state.arrivals = state.empty_batch()
         state.root(tree)
         return state
@@ -60,8 +60,8 @@ class Relay(m.Method):
                 actions.append(m.Proceed())
             case m.Heard():
                 _heard(state, event, actions)
-            case m.Placed(place):
-                _placed(state, place, actions)
+            case m.MembersChanged(membership):
+                _members_changed(state, membership, actions)
             case m.Draining() if not state.draining:
                 state.draining = True
                 state.flush()
@@ -93,19 +93,21 @@ class Relay(m.Method):
     def unsent(self, state: RelayState, gone: Collection[int]) -> list[Unsent]:
         """Return the updates that wait to cross the edge towards workers still in the run (this worker's own and
         those that it relays), and those under way there, which may or may not have arrived."""
-        hop = towards(state.place, set(state.place.members) - set(gone) - {state.place.rank})
+        hop = towards(state.membership, set(state.membership.members) - set(gone) - {state.membership.rank})
         waiting = state.outboxes[hop].waiting.payloads if hop is not None and hop in state.outboxes else []
         under_way = state.edges.under_way.get(hop, []) if hop is not None else []
-        doubtful = [UnacknowledgedEdge(state.place.rank, hop, each) for each in under_way if hop is not None]
+        doubtful = [UnacknowledgedEdge(state.membership.rank, hop, each) for each in under_way if hop is not None]
         unacknowledged, taken = state.unacknowledged, state.edges.taken
-        return [Unsent(state.place.rank, list(waiting), doubtful + unacknowledged.open, taken, unacknowledged.previous)]
+        return [
+            Unsent(state.membership.rank, list(waiting), doubtful + unacknowledged.open, taken, unacknowledged.previous)
+        ]
 
     def welcomed(self, state: RelayState, unsent: Sequence[Unsent]) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
         for each in unsent:
             state.unacknowledged.bring(each)
             state.publish_again(each.waiting)
-        actions += state.unacknowledged.ask(state.place.others)
+        actions += state.unacknowledged.ask(state.membership.others)
         state.pump(actions)
         return actions
 
@@ -130,7 +132,7 @@ def _heard(state: RelayState, event: m.Heard, actions: list[m.MethodAction]) -> 
     elif note.kind == "got":
         _confirm(state, event)
     elif note.kind == TOOK:
-        actions.append(state.unacknowledged.answer(event, state.place.rank, state.edges.taken))
+        actions.append(state.unacknowledged.answer(event, state.membership.rank, state.edges.taken))
     elif note.kind in KINDS:
         missed = state.unacknowledged.answered(event)
         state.publish_again(missed.payloads if missed is not None else [])
@@ -181,25 +183,25 @@ def _pass_on(state: RelayState, event: m.Heard, tree: SpanningTree, via: int, ac
             for number, payload in enumerate(payloads):
                 state.put(state.outboxes[other], payload, 0 if number else event.note.part)
         else:
-            actions += state.edges.send(other, EdgeMessage(tree.key, state.place.rank, event.note.part, payloads))
+            actions += state.edges.send(other, EdgeMessage(tree.key, state.membership.rank, event.note.part, payloads))
 
 
-def _placed(state: RelayState, place: m.MemberPlace, actions: list[m.MethodAction]) -> None:
+def _members_changed(state: RelayState, membership: m.Membership, actions: list[m.MethodAction]) -> None:
     """Change to the new members' tree. Messages that wait to cross edges of the old tree still go out, along it."""
-    changed = place.members != state.place.members
-    state.place = place
-    state.edges.placed(place)
+    changed = membership.members != state.membership.members
+    state.membership = membership
+    state.edges.members_changed(membership)
     if not changed:
         return
-    actions += state.unacknowledged.ask(place.others)
+    actions += state.unacknowledged.ask(membership.others)
     state.pump(actions, everything=True)
-    state.root(plant(place))
+    state.root(plant(membership))
     state.ending.restart(state.tree)
     if state.draining:
         actions += state.ending.ask_again()
     early, state.early = state.early, []
     for event in early:
-        if event.note.kind == "update" or event.sender in place.members:
+        if event.note.kind == "update" or event.sender in membership.members:
             try:
                 _heard(state, event, actions)
             except MalformedMessage as error:
@@ -208,6 +210,6 @@ def _placed(state: RelayState, place: m.MemberPlace, actions: list[m.MethodActio
 
 def _say_going(state: RelayState, told: set[int], actions: list[m.MethodAction]) -> None:
     """Tell the others that this worker takes no more messages, after all that it had to pass on."""
-    for other in sorted(set(state.place.others) - told):
+    for other in sorted(set(state.membership.others) - told):
         told.add(other)
         actions.append(m.Tell(other, m.Note("going", state.tree.key)))

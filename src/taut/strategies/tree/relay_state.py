@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from taut.errors import MalformedMessage
-from taut.strategies.api import CodedLocal, Heard, MemberPlace, MethodAction
+from taut.strategies.api import CodedLocal, Heard, Membership, MethodAction
 from taut.strategies.delivery.payload_batch import PayloadBatch
 from taut.strategies.tree.edge_messages import EdgeMessage, EdgeMessages
 from taut.strategies.tree.relay_ending import RelayEnding
@@ -33,7 +33,7 @@ class RelayState:
     """A worker's state. ``arrivals`` wait for the end of the step; ``early`` messages, for news of their members."""
 
     local: CodedLocal
-    place: MemberPlace
+    membership: Membership
     tree: SpanningTree
     ending: RelayEnding
     edges: EdgeMessages
@@ -113,6 +113,6 @@ class RelayState:
             if not box.waiting or (box.busy and not everything):
                 continue
             box.busy, box.sent, box.delay = other not in self.edges.going, self.steps, self.steps - box.since
-            message = EdgeMessage(self.tree.key, self.place.rank, box.waiting.count, list(box.waiting.payloads))
+            message = EdgeMessage(self.tree.key, self.membership.rank, box.waiting.count, list(box.waiting.payloads))
             box.waiting.clear()
             actions += self.edges.send(other, message)

@@ -45,7 +45,7 @@ class Disputes(Struct):
 
     open: dict[int, tuple[float, set[Pair]]] = {}
     shown: set[int] = set()  # origins that were recorded while the run ends
-    times: Counter[int] = field(default_factory=Counter)  # disputes that a worker was in, settled ones
+    times: Counter[int] = field(default_factory=Counter)  # disputes that a worker was in, decided ones
 
     def note(self, origin: int, one: int, other: int, now: float) -> None:
         """Note that worker ``one`` reports ``other`` to hold other updates of ``origin`` than itself."""

@@ -69,6 +69,7 @@ class Admission(Struct):
     memberships: LiveMemberships = field(default_factory=LiveMemberships)  # in lock-step
     claims: ElectionClaims = field(default_factory=ElectionClaims)  # of elected memberships
     withheld: bool = False  # the roster is void: the remaining workers are no majority
+    _workers: int = 0  # that learning rates were last scaled for
     _roster_owed: bool = False
     _roster_told_s: float = -math.inf
 
@@ -117,6 +118,7 @@ class Admission(Struct):
 
     def started(self, now: float) -> None:
         """Expel workers that are not ready, if none may join in mid-run: training starts."""
+        self._note_rates()
         if not self.plan.admits_late:
             for worker in [one for one in self.members.live() if not one.has_state]:
                 self.expel(worker, self._late() or "", now)
@@ -125,6 +127,17 @@ class Admission(Struct):
         """Announce that another worker has the run's state and takes part in rounds."""
         self.members.version += 1
         self.tell_roster()
+        self._note_rates()
+
+    def _note_rates(self) -> None:
+        """Record by what the workers scale their learning rates, when that changes."""
+        scaling, workers = self.plan.rate_scaling, len(self.members.with_state())
+        if scaling is None or self.ledger.started_s is None or self.ending.begun or not workers:
+            return
+        before, self._workers = self._workers or scaling.workers, workers
+        if workers != before:
+            text = f"learning rates are multiplied by {scaling.factor(workers):.4g}: {workers} workers"
+            self.outbox.record("scale_lr", f"{text}, and they are meant for {scaling.workers} ({scaling.rule})")
 
     def move_on(self, phase: int) -> None:
         """Go on to ``phase``; joining workers begin there."""
@@ -157,6 +170,7 @@ class Admission(Struct):
         if self.ledger.started_s is None:
             self.ledger.lost += 1
         self.tell_roster()
+        self._note_rates()
         self.ending.lost(worker, now)
 
     def _reason(self, worker: WorkerEntry) -> str:

@@ -19,7 +19,7 @@ from taut.supervisor.view import ValidationScores
 class Ending(Struct):
     """The end's state. Nothing happens before `begin`. Then every live worker owes a Digest; when all are here, the
     verdict is given, one worker writes the model (of an ensemble all do, in turn), and ``over`` is set: (path, error),
-    one of them empty. ``policy``: average, best, any or ensemble; ``agrees``: the strategy leaves equal replicas."""
+    one of them empty. ``policy``: one of ``FINISHES``; ``agrees``: the strategy leaves equal replicas."""
 
     members: WorkerTable
     outbox: Outbox

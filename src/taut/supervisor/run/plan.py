@@ -10,6 +10,7 @@ from taut.specs import Interval
 
 if TYPE_CHECKING:
     from taut.strategies.compatibility import Combination
+    from taut.strategies.rate_scaling import RateScaling
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class RunPlan:
     settings: str  # JSON
     host: str = ""  # of the engine: its process numbers are of this host
     strategy: str = ""  # its name
-    finish: str = "any"  # how the model is chosen: average, best, any or ensemble
+    finish: str = "any"  # how the model is chosen: one of ``FINISHES``
     agrees: bool = True  # the strategy leaves equal replicas
     streams: bool = False  # replicas are equal because every update reaches all
     admits_late: bool = True  # workers may join in mid-run
@@ -32,6 +33,7 @@ class RunPlan:
     phases: int = 1  # strategies, one after the other
     resumed: bool = False  # it continues from a checkpoint
     resync: int = 0  # steps between agreements on the state, where processors round differently
+    rate_scaling: RateScaling | None = None  # of learning rates, by the number of workers
     patience_s: float = float(PATIENCE_S)  # for workers that the run cannot go on without
 
     @classmethod

@@ -56,12 +56,19 @@ class Journal:
             self._flushed_s = now
             if remember is not None:
                 self.write(now, remember)
-            self.write(now, lambda store, at: store.flush())
+            self._flush(now)
 
     def append(self, term: int, data: bytes, now: float) -> None:
         """Write an entry beside the last snapshot to disk at once. Raise ``Superseded``."""
         self.write(now, lambda store, at: store.append(term, data))
-        self.write(now, lambda store, at: store.flush())
+        self._flush(now)
+
+    def _flush(self, now: float) -> None:
+        def flush(store: StoreWriter, at: float) -> None:
+            if store.flush():
+                self.record("storage", f"{store.path} was deleted: it is written again, and nothing is lost", now)
+
+        self.write(now, flush)
 
     def close(self) -> None:
         if self._store is not None:

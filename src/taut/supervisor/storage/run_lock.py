@@ -12,15 +12,14 @@ import errno
 import json
 import os
 import socket
-import sys
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from taut.core.files import lock_file
 from taut.errors import Misuse, StorageFailed
 
 FILE = "lock"
 _ELSEWHERE = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
-_BYTE = 1 << 20  # Windows locks bytes, also against reading: take one far behind the text
 
 Doing = Literal["preparing", "supervising"]
 
@@ -71,7 +70,7 @@ class RunLock:
         """Try to take the lock, and return whether this process has it. File systems without locks always succeed."""
         if not self.taken:
             try:
-                _lock(self._file)
+                lock_file(self._file, wait=False)
             except OSError as error:
                 if error.errno in _ELSEWHERE:
                     return False
@@ -112,15 +111,3 @@ class RunLock:
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
-
-
-def _lock(file: int) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-
-        os.lseek(file, _BYTE, os.SEEK_SET)
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

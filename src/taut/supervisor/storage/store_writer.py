@@ -8,7 +8,7 @@ import os
 import socket
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,16 +73,20 @@ class StoreWriter:
         self._written_s: dict[int, float] = {}
         with _storage(self.path):
             run_dir.mkdir(parents=True, exist_ok=True)
-            self._database = sqlite3.connect(self.path, check_same_thread=False)
-            try:
-                self._database.execute("pragma journal_mode = wal")
-                # a crash of the machine may lose the last second of statistics, never the file
-                self._database.execute("pragma synchronous = normal")
-                self._database.executescript(_TABLES)
-            except sqlite3.Error:
-                self._database.close()
-                raise
+            self._database = self._open()
         self.name = name
+
+    def _open(self) -> sqlite3.Connection:
+        database = sqlite3.connect(self.path, check_same_thread=False)
+        try:
+            database.execute("pragma journal_mode = wal")
+            # a crash of the machine may lose the last second of statistics, never the file
+            database.execute("pragma synchronous = normal")
+            database.executescript(_TABLES)
+        except sqlite3.Error:
+            database.close()
+            raise
+        return database
 
     def begin(self, started: float, command: str, settings: Mapping[str, object], versions: Mapping[str, str]) -> None:
         """Write what is known at the start."""
@@ -158,8 +162,8 @@ class StoreWriter:
         self._run("update run set ended = ?, outcome = ? where name = ?", (time, text, self.name))
         self.flush()
 
-    def flush(self) -> None:
-        """Write everything so far to disk."""
+    def flush(self) -> bool:
+        """Write everything so far to disk. Return whether the file had been deleted, and was written again."""
         with _storage(self.path):
             try:
                 self._database.commit()
@@ -167,6 +171,23 @@ class StoreWriter:
                 with suppress(sqlite3.Error):
                     self._database.rollback()  # else the next attempt finds this transaction open
                 raise
+            deleted = not self.path.exists()
+            if deleted:
+                self._write_again()
+        return deleted
+
+    def _write_again(self) -> None:
+        """Copy the contents, which the open connection still has, to a new file. SQLite would apply an old log to it, and
+        removes a log by its name when it closes the old file: that comes first."""
+        copy = self.path.with_name(FILE + ".part")
+        copy.unlink(missing_ok=True)
+        with closing(sqlite3.connect(copy)) as target:
+            self._database.backup(target)
+        self._database.close()
+        for log in ("-wal", "-shm"):
+            self.path.with_name(FILE + log).unlink(missing_ok=True)
+        os.replace(copy, self.path)
+        self._database = self._open()
 
     def close(self) -> None:
         """Flush and close. A full disk loses the last second only, so it is no error here."""

@@ -88,8 +88,8 @@ def _train(codec: Codec, size: int, workers: int, steps: int, rng: np.random.Gen
         for payload in codec.flush(replica.state):
             _send(replica, replicas, payload)
     for replica in replicas:
-        for place in rng.permutation(len(replica.inbox)):
-            codec.absorb(replica.state, memoryview(replica.inbox[int(place)]))
+        for index in rng.permutation(len(replica.inbox)):
+            codec.absorb(replica.state, memoryview(replica.inbox[int(index)]))
         replica.inbox.clear()
     return replicas
 

@@ -135,8 +135,8 @@ class World:
     def kill(self, rank: int) -> None:
         if rank in self.away or (self.live[rank].state.synced and len(self._donors()) < 2):
             return  # the last that holds the state
-        for former in self.live.pop(rank).was:
-            self.back.pop(former, None)  # it may have died before it passed anything on
+        for previous in self.live.pop(rank).was:
+            self.back.pop(previous, None)  # it may have died before it passed anything on
         self.dead.add(rank)
         self.announce(ev.PeerGone(rank))
 
@@ -158,10 +158,10 @@ class World:
         """Let ``rank`` hear everybody again; if it was evicted, it rejoins under another rank, with its logs."""
         self.away.discard(rank)
         if rank in self.given_up:
-            former = self.given_up.pop(rank)
-            self.back[rank] = former.published
+            previous = self.given_up.pop(rank)
+            self.back[rank] = previous.published
             newcomer = self.live[self.join()]
-            newcomer.carried, newcomer.was = former.state, (*former.was, rank)
+            newcomer.carried, newcomer.was = previous.state, (*previous.was, rank)
             return
         for other in sorted(self.dead):
             self.tell(rank, ev.PeerGone(other))

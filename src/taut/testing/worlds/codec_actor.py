@@ -53,7 +53,7 @@ class CodecActor(Actor):
     def snapshot(self) -> Vector:
         return self.shared.copy()
 
-    def bequest(self) -> Iterator[bytes]:
+    def residual_parts(self) -> Iterator[bytes]:
         return residual_parts(self.codec, self.codec_state)
 
     def inherit(self, part: bytes) -> None:
@@ -69,8 +69,8 @@ class CoderActor(Actor):
         super().__init__(rank, x, channels)
         self.coder = VectorCodec(codec, len(x), seed=rank, workers=workers)
 
-    def bequest(self) -> Iterator[bytes]:
-        return self.coder.bequest()
+    def residual_parts(self) -> Iterator[bytes]:
+        return self.coder.residual_parts()
 
     def inherit(self, part: bytes) -> None:
         self.coder.inherit(part)

@@ -83,12 +83,12 @@ class MethodWorld:
                 if other != rank:
                     self.channels.on(each.channels, PeerJoined(other), 0.0)
             each.emit()
-            each.method_state = method.start(self.place(rank), each)
+            each.method_state = method.start(self.membership(rank), each)
 
     # ------------------------------------------------------------------------------------------ what happens
 
-    def place(self, rank: int) -> api.MemberPlace:
-        return api.MemberPlace(rank, tuple(sorted(self.actors)), self.shape, self.version)
+    def membership(self, rank: int) -> api.Membership:
+        return api.Membership(rank, tuple(sorted(self.actors)), self.shape, self.version)
 
     def take_step(self, rank: int) -> None:
         """Let the worker train for one step, if it may, and tell its method; one that has ended takes an idle turn."""
@@ -246,7 +246,7 @@ class MethodWorld:
         """Deliver everything under way (a worker that waits goes on waiting)."""
         for _ in range(100_000):
             if not self.deliver():
-                if not self.lossy or all(a.channels.settled() for a in self.actors.values()):
+                if not self.lossy or all(a.channels.delivered() for a in self.actors.values()):
                     break
                 self.tick()
         for rank in sorted(self.actors):
@@ -281,7 +281,7 @@ class MethodWorld:
         for other in sorted(self.actors):
             self.channels.on(self.actors[other].channels, PeerGone(rank), self.now)
             self.catch_up(other)
-            self.tell(other, api.Placed(self.place(other)))
+            self.tell(other, api.MembersChanged(self.membership(other)))
 
     def join(self) -> int:
         """Add a worker that takes over the state of the lowest rank; where the method hands the state over, it waits for
@@ -290,7 +290,7 @@ class MethodWorld:
         for other in sorted(self.actors):
             if other != rank:
                 self.catch_up(other)
-                self.tell(other, api.Placed(self.place(other)))
+                self.tell(other, api.MembersChanged(self.membership(other)))
         return rank
 
     def enter(self) -> int:
@@ -307,7 +307,7 @@ class MethodWorld:
         newcomer.emit()
         if self.method.hands_over:
             newcomer.since, newcomer.proceed = NEW, False
-        newcomer.method_state = self.method.start(self.place(rank), newcomer)
+        newcomer.method_state = self.method.start(self.membership(rank), newcomer)
         return rank
 
     # ------------------------------------------------------------------------------------------ what is seen

@@ -32,7 +32,7 @@ class Disconnects:
     def came(self, name: bytes, descriptor: int) -> None:
         """Take note of a message of connection ``name``."""
         if self._names.get(descriptor) != name:
-            self.lost(descriptor)  # its former owner has no use for it
+            self.lost(descriptor)  # its previous owner has no use for it
             self._names[descriptor] = name
         self._descriptors[name] = descriptor
         self._closed.pop(name, None)

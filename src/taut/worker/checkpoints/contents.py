@@ -24,7 +24,7 @@ def contents(
     """Return this worker's state as JSON values; put its tensors, as they are, into ``tensors``."""
     replica, params, state = session.replica, session.params, session.replica.codec_state
     tensors["w"] = _tensor(params.vector)
-    if replica.talks:
+    if replica.uses_codec:
         tensors["b"] = _tensor(state.b)
         if state.r is not None:
             tensors["r"] = _tensor(state.r)
@@ -48,7 +48,7 @@ def contents(
         "grid": replica.grid.pack() if replica.grid is not None else None,
         "replica": replica.kept(),
         "codec": spec(replica.codec),
-        "memory": remembered(state, tensors) if replica.talks else {},
+        "memory": remembered(state, tensors) if replica.uses_codec else {},
         "coder": _coder(session, tensors),
         "optimizer": fold(worker.optimizer.state_dict(), "optimizer", tensors, "the optimizer's state"),
         "also": {name: fold(each.state_dict(), f"also.{name}", tensors, name) for name, each in also.items()},

@@ -13,8 +13,8 @@ from taut.strategies.allreduce.round_agreement import RoundMachine
 from taut.worker.checkpoints.state_tree import fold, unfold
 
 # The weights are stored separately; the rest is made anew by ``start``, or comes with ``retune`` and the roster.
-_NEVER = ("w", "b", "r", "kernels", "grid", "words", "workers", "local", "place", "members")
-_RENAMED = {"centre": "center"}  # fields under the names that earlier checkpoints have
+_NEVER = ("w", "b", "r", "kernels", "grid", "words", "workers", "local", "membership", "members")
+_RENAMED = {"centre": "center", "lanes": "buckets"}  # fields under the names that earlier checkpoints have
 
 
 def remembered(
@@ -74,7 +74,7 @@ def recall(
                     recall(item, record, tensor, w)
             case {"$completed": completed}:
                 if completed:
-                    held.stand = type(held.stand)(completed, True)  # the result of that round is not here
+                    held.last_round = type(held.last_round)(completed, True)  # the result of that round is not here
             case _:
                 value = _like(w, unfold(folded, tensor))
                 if isinstance(held, np.ndarray) and isinstance(value, np.ndarray) and held.shape == value.shape:

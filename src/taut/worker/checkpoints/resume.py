@@ -68,7 +68,7 @@ class Resumption:
         first, params = self.part(self.ranks[0]), replica.params
         check_model(first, params)
         _load_still(first, params)
-        alike = agrees(self.choice) if replica.talks else self.of_gradients
+        alike = agrees(self.choice) if replica.uses_codec else self.of_gradients
         replica.resume(self._weights(alike), Grid.unpack(first.document["grid"], params.names), workers)
         self.joined(replica, workers)
 
@@ -89,7 +89,7 @@ class Resumption:
         mine = [self.part(rank) for rank in self.mine]
         check_model(mine[0], replica.params)
         _load_still(mine[0], replica.params)
-        if replica.talks:
+        if replica.uses_codec:
             self._restore_codec(replica, mine, workers)
         elif not self.choice.kind.info.one_model:
             replica.params.load(mine[0].tensor("w").numpy())
@@ -143,7 +143,7 @@ class Resumption:
             _load_optimizer(trained, worker.optimizer)
             _load_also(trained, also)
 
-    def restore_talk(self, exchange: Exchange) -> None:
+    def restore_exchange(self, exchange: Exchange) -> None:
         part = self._own
         if part is not None:
             exchange.restore(part.document["talk"])

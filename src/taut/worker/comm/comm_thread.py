@@ -166,17 +166,17 @@ class CommThread(Dispatcher):
             self.transport.admit(member)
             self._commands.append(partial(self.protocols.met, member.rank, 0))
 
-    def settled(self) -> bool:
+    def delivered(self) -> bool:
         """Return whether all workers that are left have received everything that was published."""
         phase_protocol = self.protocols.present
-        return phase_protocol is not None and not self._commands and phase_protocol.settled()
+        return phase_protocol is not None and not self._commands and phase_protocol.delivered()
 
     def pass_on(self, idle: Callable[[], None]) -> None:
         """Wait until all workers that are left have received everything that was posted so far. A server and a relay are
         never through: others ask and send until they are told that this worker is gone."""
         self.wait(lambda _: not self._commands, idle)
         state = self.phase_protocol.state
-        assert isinstance(state, ChannelsState), "streams are settled"
+        assert isinstance(state, ChannelsState), "streams are delivered"
         marks = state.posted()
         self.wait(lambda _: state.received(marks), idle)
 

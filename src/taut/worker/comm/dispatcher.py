@@ -16,7 +16,7 @@ from taut.core import messages as msg
 from taut.core.clock import Clock, MonotonicClock
 from taut.core.events import Tick
 from taut.errors import MalformedMessage
-from taut.strategies.api import MemberPlace
+from taut.strategies.api import Membership
 from taut.topologies.shape import Shape
 from taut.transport.framing import decode, encode, nbytes
 from taut.transport.transport import Transport
@@ -69,13 +69,13 @@ class Dispatcher:
         phase_protocol = self.protocols.present
         return phase_protocol is not None and phase_protocol.bounded
 
-    def place(self, shape: Shape, phase: int) -> MemberPlace:
+    def membership(self, shape: Shape, phase: int) -> Membership:
         """Return the membership of ``phase`` by the last roster: this worker and all that are ready, wired as
         ``shape``."""
         roster = self.status.roster
         assert roster is not None
         ready = {member.rank for member in roster.members if member.ready and member.first_phase <= phase}
-        return MemberPlace(self.rank, tuple(sorted(ready | {self.rank})), shape, roster.stamp)
+        return Membership(self.rank, tuple(sorted(ready | {self.rank})), shape, roster.stamp)
 
     @property
     def phase_protocol(self) -> PhaseProtocol:
@@ -135,7 +135,7 @@ class Dispatcher:
         if first_phase > self.phase_protocol.phase and self.status.welcome is not None:
             self._begin(msgspec.structs.replace(self.status.welcome, started=True, phase=first_phase))
         if self.election is not None:
-            self.election.placed(roster)
+            self.election.entered(roster)
 
     def _admitted(self, member: msg.Member) -> bool:
         """Return whether this worker can reach ``member``. A member whose address or key cannot be used is counted,
@@ -175,7 +175,7 @@ class Dispatcher:
         if self.protocols.present is not None:
             self.supervisor.beat(now, self._complaints, self.rejections.disputes)
         if self.election is not None:
-            self.election.placed(self.status.roster)  # it may have been told before there was anything to agree on
+            self.election.entered(self.status.roster)  # it may have been told before there was anything to agree on
             self.election.tick(now)
 
     def _complaints(self) -> list[msg.Complaint]:

@@ -19,7 +19,7 @@ LEFT_OUT = "silent, while no supervisor was heard"
 
 class ElectionDriver:
     """``send``: to another worker, or not; nothing is lost by it. ``enter``: a roster that the workers made. ``agreed``:
-    the stamp of the last membership in which all members have told this worker where they stand."""
+    the stamp of the last membership in which all members have told this worker their last round."""
 
     def __init__(
         self,
@@ -41,12 +41,12 @@ class ElectionDriver:
         calm = not election.voted and not self._supervisor.uneasy(self._supervisor.clock.now())
         return self.agreed, elected, calm
 
-    def placed(self, roster: Roster | None) -> None:
+    def entered(self, roster: Roster | None) -> None:
         """Take the supervisor's roster, if it is a new one."""
         if roster is not None and roster is not self._roster:
             self._roster = roster
             ready = sorted(member.rank for member in roster.members if member.ready)
-            self._election.placed(View(roster.view, roster.version, ready))
+            self._election.entered(View(roster.view, roster.version, ready))
 
     def seen(self, sender: int, now: float) -> None:
         self._election.seen(sender, now)
@@ -80,7 +80,7 @@ class ElectionDriver:
             ", ".join(map(str, left)) or "anybody else's word",
         )
         self._roster = Roster(view.version, stay, gone, view.number)
-        self._election.placed(view)
+        self._election.entered(view)
         self._enter(self._roster)
         for to, word in self._election.proclaim():
             self._send(to, word)

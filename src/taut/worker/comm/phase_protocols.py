@@ -16,7 +16,7 @@ from taut.core import events as ev
 from taut.core.clock import Clock
 from taut.core.messages import Parcel, Receipt, Report, Updates
 from taut.errors import MalformedMessage
-from taut.strategies.allreduce.final_average import LANE
+from taut.strategies.allreduce.final_average import FINAL_AVERAGE_PART
 from taut.strategies.broadcast.broadcast import Broadcast
 from taut.strategies.broadcast.state import BroadcastState
 from taut.strategies.delivery.channels import Channels, ChannelsState
@@ -91,7 +91,7 @@ class EarlyMessages:
 class PhaseProtocol:
     """The protocol of phase number ``phase``, and its state: ``stream`` of a strategy whose workers apply every update,
     and ``channels``, for the messages of methods. Those wait in ``mail`` and (of the average at the end of the phase)
-    ``settling_mail``, or go to ``on_deliver`` at once, in the communication thread."""
+    ``final_mail``, or go to ``on_deliver`` at once, in the communication thread."""
 
     def __init__(self, phase: int, protocol: Protocol, rank: int, synced: bool, limit_nbytes: int) -> None:
         self.phase = phase
@@ -101,7 +101,7 @@ class PhaseProtocol:
         self.stream_state = self.stream.start(rank, synced) if self.stream is not None else None
         self.mail: deque[ev.Heard] = deque()
         self.backlog = Backlog(limit_nbytes)  # of mail
-        self.settling_mail: deque[ev.Heard] = deque()  # some begin that average before others have drained
+        self.final_mail: deque[ev.Heard] = deque()  # some begin that average before others have drained
         self.on_deliver: Callable[[ev.Heard], None] | None = None
 
     @property
@@ -117,17 +117,17 @@ class PhaseProtocol:
         """Return the next of ``mail``, for the training thread."""
         return self._taken(self.mail.popleft())
 
-    def take_settling_mail(self) -> ev.Heard:
-        """Return the next of ``settling_mail``, for the training thread."""
-        return self._taken(self.settling_mail.popleft())
+    def take_final_mail(self) -> ev.Heard:
+        """Return the next of ``final_mail``, for the training thread."""
+        return self._taken(self.final_mail.popleft())
 
     def _taken(self, heard: ev.Heard) -> ev.Heard:
         self.backlog.taken(heard.sender, len(heard.payload))
         return heard
 
-    def settled(self) -> bool:
+    def delivered(self) -> bool:
         """Return whether all that are left have received everything of ours."""
-        return self.state.settled() and self.channels_state.settled()
+        return self.state.delivered() and self.channels_state.delivered()
 
 
 class PhaseProtocols:
@@ -263,11 +263,11 @@ class PhaseProtocols:
                     self._backlog.came(action.origin, action.nbytes)
                     self.arrivals.append(action)
                 case ev.Heard(sender, note, payload):
-                    if note.part != LANE and target.on_deliver is not None:
+                    if note.part != FINAL_AVERAGE_PART and target.on_deliver is not None:
                         target.on_deliver(action)
                     else:
                         target.backlog.came(sender, len(payload))
-                        (target.settling_mail if note.part == LANE else target.mail).append(action)
+                        (target.final_mail if note.part == FINAL_AVERAGE_PART else target.mail).append(action)
                     self._status.note()
                 case ev.PayloadRefused(sender, why):
                     self._rejections.add(sender, why)

@@ -1,7 +1,7 @@
 """A worker's link to its supervisor: what is said until it is heard, heartbeats, and whether it still lives.
 
 Both sides count the messages that were said (heartbeats and pulses apart) and tell each other the counts. Where they
-differ, or the supervisor is in another life than it was, something may be lost: the worker says where it stands.
+differ, or the supervisor is in another life than it was, something may be lost: the worker reports what it did and holds.
 """
 
 from __future__ import annotations
@@ -140,9 +140,9 @@ class SupervisorClient:
             self._follow(message)
 
     def _hear_pulse(self, pulse: msg.Pulse) -> None:
-        """Say where this worker stands, and its last words again, where something may be lost: a supervisor that came
-        back does not know what was said last, and a connection that broke may have taken something with it, either
-        way."""
+        """Report what this worker did and holds, and its last words again, where something may be lost: a supervisor
+        that came back does not know what was said last, and a connection that broke may have taken something with it,
+        either way."""
         back, lost = pulse.term > self.term, (pulse.told, pulse.lost) != (self._told, self._lost)
         if pulse.term < self.term or not (back or lost) or self.standing is None:
             return

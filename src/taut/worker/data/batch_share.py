@@ -32,7 +32,7 @@ class BatchShare:
     >>> for _ in range(4): share.measured(samples=10, seconds=1.0)
     >>> share.speed
     10.0
-    >>> share.follow(RoundSpeeds(total=30.0, known=2, workers=2)); share.size
+    >>> share.follow(RoundSpeeds(total=30.0, known=2, workers=2, own=share.speed)); share.size
     30
     """
 
@@ -41,7 +41,7 @@ class BatchShare:
         self.exact = global_batch / max(1, workers)  # the share before it is rounded
         self._measured: deque[float] = deque(maxlen=MEASURED)
         self._skip = WARM_UP
-        self._met = (workers, 0)  # the workers of the last round, and how many of them were known
+        self._met = (workers, 0.0)  # the workers of the last round, and how many of them were known
 
     @property
     def size(self) -> int:
@@ -60,10 +60,9 @@ class BatchShare:
         elif samples > 0 and seconds > 0.0:
             self._measured.append(samples / seconds)
 
-    def follow(self, round: RoundSpeeds, mine: float | None = None) -> None:
-        """Move towards this worker's part of the speeds of a round. ``mine``: the speed that it gave to that round; by
-        default the present one."""
-        speed = self.speed if mine is None else mine
+    def follow(self, round: RoundSpeeds) -> None:
+        """Move towards this worker's part of the speeds of a round."""
+        speed = round.own
         met, self._met = self._met, (round.workers, round.known)
         if round.workers < 1 or not (math.isfinite(round.total) and math.isfinite(speed)):
             return

@@ -1,9 +1,9 @@
 """Batches whose sizes add up to a global batch over all workers.
 
-Where gradients are exchanged in rounds (``sync``), this worker's part follows its speed (``batch_share.py``). Under other
-strategies all workers have equal parts. A batch may take samples of several leases, since a lease's last samples alone
-would make a short round. It never waits for a lease while it holds samples of another: the supervisor may hold the
-request back until those are trained on.
+Where all workers meet in rounds and count by their samples (``Method.shares_speeds``), this worker's part follows its
+speed (``batch_share.py``). Under other strategies all workers have equal parts. A batch may take samples of several
+leases, since a lease's last samples alone would make a short round. It never waits for a lease while it holds samples of
+another: the supervisor may hold the request back until those are trained on.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Pacer:
 
     def __init__(self, share: BatchShare | None, watch: Stopwatch) -> None:
         self.share, self._watch = share, watch
-        self._computed_s = self._told = 0.0
+        self._computed_s = 0.0
 
     def begin(self, exchange: Exchange | None, samples: int, workers: int) -> None:
         """Note that a batch of so many samples is handed out."""
@@ -122,7 +122,6 @@ class Pacer:
             return
         speeds = None if exchange is None else exchange.share_speed(share.global_batch, share.speed)
         if speeds is not None:
-            share.follow(speeds, self._told)
-        elif exchange is None or not exchange.exchanges_gradients:
-            share.follow(RoundSpeeds(0.0, 0, workers), 0.0)
-        self._told = share.speed
+            share.follow(speeds)
+        elif exchange is None or not exchange.shares_speeds:
+            share.follow(RoundSpeeds(0.0, 0, workers))

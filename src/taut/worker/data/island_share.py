@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from taut.core.callbacks import do_nothing
 from taut.worker.data.batches import BatchPlan, Dealer, Indices, Share
+from taut.worker.island_member import BATCH, OVER, TURN
 
 if TYPE_CHECKING:
     from taut.core.messages import Lease
     from taut.worker.island_member import IslandMember
     from taut.worker.session import WorkerSession
-
-BATCH, OVER = 1, 0
 
 
 class LeadingShare(Share):
@@ -25,13 +25,19 @@ class LeadingShare(Share):
         try:
             if self._session.stopping:  # agreed here, and nowhere else: the others go on until they are told
                 self.over = self.stopped = True
+            self._session.exchange.before_own_turn = self._say_turn
             batch = super().__next__()
         except StopIteration:
             self._member.say(OVER, int(self.over), int(self.stopped), 0)
             raise
+        finally:
+            self._session.exchange.before_own_turn = do_nothing
         lease, samples, _ = self._handed[-1]
         self._member.say(BATCH, lease.epoch, self._start(lease, batch), samples)
         return batch
+
+    def _say_turn(self) -> None:
+        self._member.say(TURN, 0, 0, 0)
 
     def _start(self, lease: Lease, batch: Indices) -> int:
         """Return where in its pass the batch begins."""

@@ -6,16 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from taut.core.callbacks import do_nothing
 from taut.errors import SupervisorLost
 from taut.worker.comm.comm_thread import AGAIN_S, CommThread
 from taut.worker.comm.run_status import RunStatus
-from taut.worker.exchange.turns import Wait
+from taut.worker.exchange.turns import Turn, Wait
 from taut.worker.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import torch
 
     from taut.strategies.allreduce.round_speeds import RoundSpeeds
+    from taut.strategies.rate_scaling import RateScaling
     from taut.worker.model.vector_views import FlatParamsCodec
     from taut.worker.time_split import Stopwatch
 
@@ -53,6 +55,9 @@ class Exchange(ABC):
     took_over: Callable[[Snapshot], None] = staticmethod(lambda state: None)  # called when it was
     stepping_itself = False  # the optimizer's step that is being made is not the script's
     exchanges_gradients = False  # in `before_step`, and clips them where `worker.step` is asked to
+    shares_speeds = False  # in rounds, for parts of a global batch
+    scaling: RateScaling | None = None  # of learning rates, by the number of workers
+    before_own_turn: Callable[[], None] = staticmethod(do_nothing)  # called before each turn without data
     method_state: Any = None  # the method's, where there is one and it has started
 
     @property
@@ -75,7 +80,7 @@ class Exchange(ABC):
 
     def share_speed(self, global_batch: int, speed: float) -> RoundSpeeds | None:
         """Note the speed of this worker (0: unknown) and the samples that all together want in a step (0: no matter),
-        for the next round. Return the speeds of a round since the last call, where the strategy shares them."""
+        for the next round. Return the speeds of a round since the last call, where the strategy ``shares_speeds``."""
         return None
 
     def prepare(self, samples: int, rate: float, clip_norm: float | None) -> tuple[float, bool]:
@@ -100,6 +105,10 @@ class Exchange(ABC):
     @abstractmethod
     def idle(self) -> None:
         """Include what comes, and serve newcomers, while this worker waits for something else."""
+
+    def own_turn(self, samples: int) -> Turn:
+        """Take a turn that the script does not ask for; streams have none."""
+        yield from ()
 
     @abstractmethod
     def wait(self, until: Callable[[RunStatus], bool], again: Callable[[], None]) -> None:

@@ -89,12 +89,9 @@ class GradientExchange(RoundExchange):
         return self.local.wishes[0].numbers[0]
 
     def share_speed(self, global_batch: int, speed: float) -> RoundSpeeds | None:
-        state = self.method_state
-        if self.method.backup:  # rounds without the gradients of late workers are meant to be short
-            return RoundSpeeds(0.0, 0, self.comm.workers)
-        state.global_batch, state.speed = global_batch * self.method.every, speed
-        speeds, state.speeds = state.speeds, None
-        return speeds
+        if self.shares_speeds:
+            self.method_state.global_batch = global_batch * self.method.every
+        return super().share_speed(global_batch, speed)
 
     def accompany(self, also: Mapping[str, Any]) -> None:
         self._newcomers.also = also
@@ -111,8 +108,8 @@ class GradientExchange(RoundExchange):
         super().start()
         self._newcomers.start()
         self._say_if_dense()
-        if self.method.launches and len(self.method_state.lanes) > 1:
-            bounds = [(lane.first, lane.last) for lane in self.method_state.lanes]
+        if self.method.launches and len(self.method_state.buckets) > 1:
+            bounds = [(bucket.first, bucket.last) for bucket in self.method_state.buckets]
             self._buckets = GradientBuckets(self.replica.params.parameters, bounds, self._launch)
 
     def _say_if_dense(self) -> None:
@@ -158,15 +155,15 @@ class GradientExchange(RoundExchange):
             self._computed = 0
             self._buckets.arm()
 
-    def _launch(self, bucket: int) -> None:
-        lane = self.method_state.lanes[bucket]
-        if lane.launched:
+    def _launch(self, number: int) -> None:
+        bucket = self.method_state.buckets[number]
+        if bucket.launched:
             return  # in a backward that the user gave up: it cannot be taken back
-        self._computed += lane.hi - lane.lo
+        self._computed += bucket.hi - bucket.lo
         self.watch.reached(FORWARD_SHARE + (1.0 - FORWARD_SHARE) * self._computed / self.replica.params.size)
-        self.local.fetch(lane.first, lane.last)
-        self._sent_as.update((number, self._written(number)) for number in range(lane.first, lane.last))
-        self.ask(self.method.launch, bucket, self._samples, self._first_rate)
+        self.local.fetch(bucket.first, bucket.last)
+        self._sent_as.update((each, self._written(each)) for each in range(bucket.first, bucket.last))
+        self.ask(self.method.launch, number, self._samples, self._first_rate)
 
     def before_step(self, samples: int, rate: float, members: Collection[int]) -> Turn:
         if self.driver.finished:
@@ -196,9 +193,12 @@ class GradientExchange(RoundExchange):
         """Make the mean what the optimizers see, after a turn: its norm, and the numbers that were agreed upon."""
         self.local.scale = 1.0
         self._clip()
+        by = self.method_state.short
+        if self.scaling is not None:
+            by *= self.scaling.factor(self.method_state.workers)  # of the round: the same at all workers
         for wish, settings in zip(self.local.wishes, self._settings, strict=True):
             if wish.share:
-                settings.impose(settings.scaled(wish.numbers, self.method_state.short))
+                settings.impose(settings.scaled(wish.numbers, by))
 
     def _step_others(self, members: Collection[int]) -> None:
         """Make the steps that are due after a turn, but for those of ``members``: the script makes them."""
@@ -237,11 +237,11 @@ class GradientExchange(RoundExchange):
             )
 
     def fetch(self, samples: int) -> None:
-        for lane in self.method_state.lanes:
-            if not lane.launched:
-                self.local.fetch(lane.first, lane.last)
+        for bucket in self.method_state.buckets:
+            if not bucket.launched:
+                self.local.fetch(bucket.first, bucket.last)
         coder = self.local.coder
-        if coder is not None and isinstance(self.method_state.lanes[0].machine, CompressedGroup):
+        if coder is not None and isinstance(self.method_state.buckets[0].machine, CompressedGroup):
             self.watch.charge("merge")
             coder.prepare(self.local.x, samples)
 
@@ -250,6 +250,7 @@ class GradientExchange(RoundExchange):
     def own_turn(self, samples: int) -> Turn:
         """Take a turn, and make the optimizer's step if any worker had data. Without samples, the gradients that the
         script's loop has gathered so far are laid aside meanwhile."""
+        self.before_own_turn()
         parameters, driver = self.replica.params.parameters, self.driver
         aside = [parameter.grad for parameter in parameters]
         gathered = driver.gathered, driver.micro_batches, self.local.scale

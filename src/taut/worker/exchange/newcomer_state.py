@@ -59,7 +59,7 @@ class NewcomerState:
         came = exchange.look(lambda state: method.handed(state, self._starting))
         if came is not None:
             self._take_over(came, optimizer)
-        if exchange.look(method.forsaken):
+        if exchange.look(method.state_lost):
             unread = "nothing that others gave could be read" if state.transfer.refused else ""
             why = self._why or unread or "everybody who had it is gone"
             raise RunFailed(f"this worker cannot get the run's state: {why}")

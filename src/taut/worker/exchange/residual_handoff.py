@@ -44,7 +44,7 @@ class ResidualHandoffDriver:
             members = self._members()
             idle()  # after that: what the gone had said is heard then
             with self._lock:
-                self._post(self._handoff.placed(members))
+                self._post(self._handoff.members_changed(members))
 
         def over() -> bool:
             return self._handoff.done or self.comm.status.over(self.phase_protocol.phase)
@@ -53,7 +53,9 @@ class ResidualHandoffDriver:
 
     def _members(self) -> tuple[int, ...]:
         return (
-            self.comm.place(Complete(), self.phase_protocol.phase).members if self.comm.status.roster is not None else ()
+            self.comm.membership(Complete(), self.phase_protocol.phase).members
+            if self.comm.status.roster is not None
+            else ()
         )
 
     def _post(self, tells: Iterable[Tell]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.api import Finished, Heard, Method, MethodAction, Placed, Proceed, Refuse, Tell
+from taut.strategies.api import Finished, Heard, MembersChanged, Method, MethodAction, Proceed, Refuse, Tell
 from taut.topologies.shape import Shape
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.run_status import RunStatus
@@ -22,6 +22,8 @@ from taut.worker.time_split import Stopwatch
 
 if TYPE_CHECKING:
     import torch
+
+    from taut.strategies.allreduce.round_speeds import RoundSpeeds
 
 Seen = TypeVar("Seen")
 
@@ -53,12 +55,12 @@ class RoundExchange(Exchange):
         return self.local.coder
 
     def start(self) -> None:
-        place = self.comm.place(self.shape, self.phase_protocol.phase)
-        self.version = place.version
+        membership = self.comm.membership(self.shape, self.phase_protocol.phase)
+        self.version = membership.version
         if isinstance(self.local, Weights):
             self.local.fetch()  # on a GPU, the copy is older than the run's state
         with self._lock:
-            self.method_state = self.method.start(place, self.local)
+            self.method_state = self.method.start(membership, self.local)
             while self.method.concurrent and self.phase_protocol.mail:  # it came before the rest
                 self._deliver(self.phase_protocol.take_mail())
             for item in self._early:
@@ -76,6 +78,18 @@ class RoundExchange(Exchange):
                 given, "one optimizer", "put its parameters into groups of one optimizer, or take another strategy"
             )
         self._optimizer = optimizer
+
+    @property
+    def shares_speeds(self) -> bool:  # type: ignore[override]
+        return self.method_state is not None and self.method.shares_speeds
+
+    def share_speed(self, global_batch: int, speed: float) -> RoundSpeeds | None:
+        if not self.shares_speeds:
+            return None
+        self.method_state.speed = speed
+        speeds: RoundSpeeds | None = self.method_state.speeds
+        self.method_state.speeds = None
+        return speeds
 
     # -------------------------------------------------------------------------------------------------- turns
 
@@ -113,6 +127,7 @@ class RoundExchange(Exchange):
             self.put_back()  # else what a method that never waits was told now would be gone with the next fetch
 
     def own_turn(self, samples: int) -> Turn:
+        self.before_own_turn()
         return self.driver.turn(samples, 0.0)
 
     def fetch(self, samples: int) -> None:
@@ -122,7 +137,9 @@ class RoundExchange(Exchange):
         roster = self.comm.status.roster
         if self.method_state is not None and roster is not None and roster.stamp != self.version:
             self.version = roster.stamp
-            self.ask(self.method.on, Placed(self.comm.place(self.shape, self.phase_protocol.phase)), self.now())
+            self.ask(
+                self.method.on, MembersChanged(self.comm.membership(self.shape, self.phase_protocol.phase)), self.now()
+            )
         while self.phase_protocol.mail and self.method_state is not None:  # before the start it waits
             self._deliver(self.phase_protocol.take_mail())
         if self.comm.transfer.wanted and self.phase_protocol is self.comm.phase_protocol:  # not of a phase that is over
@@ -142,8 +159,8 @@ class RoundExchange(Exchange):
     def hand_off(self) -> Turn:
         holder = self.replica if self.method.streams else self.local.coder
         if holder is not None:
-            neighbours = self.comm.place(self.shape, self.phase_protocol.phase).neighbours()
-            yield from self.handoff.hand_on(holder.bequest(), neighbours, self.idle)
+            neighbours = self.comm.membership(self.shape, self.phase_protocol.phase).neighbours()
+            yield from self.handoff.hand_on(holder.residual_parts(), neighbours, self.idle)
 
     def pass_on(self) -> Turn:
         self.comm.pass_on(self.idle)

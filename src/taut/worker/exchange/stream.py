@@ -31,7 +31,7 @@ class CommStream:
     """The ``StreamIO`` of ``worker`` on ``comm``. ``have``: the updates that were included, by origin. All of it belongs
     to the training thread."""
 
-    talks = True
+    publishes = True
 
     def __init__(self, worker: Updating, comm: CommThread, watch: Stopwatch | None = None) -> None:
         self.worker, self.comm, self.watch = worker, comm, watch or Stopwatch()
@@ -65,8 +65,8 @@ class CommStream:
         return self.comm.status.drained
 
     @property
-    def settled(self) -> bool:
-        return self.comm.settled()
+    def delivered(self) -> bool:
+        return self.comm.delivered()
 
     def steps_alone(self) -> int | None:
         return None
@@ -136,8 +136,8 @@ class ReplicaStream(CommStream):
         self.handoff = ResidualHandoffDriver(comm, replica.inherit)
 
     @property
-    def talks(self) -> bool:  # type: ignore[override]
-        return self.worker.talks
+    def publishes(self) -> bool:  # type: ignore[override]
+        return self.worker.uses_codec
 
     def steps_alone(self) -> int | None:
         if self.comm.workers > 1:
@@ -167,7 +167,7 @@ class ReplicaStream(CommStream):
             yield payload
 
     def hand_off(self, idle: Callable[[], None]) -> Turn:
-        return self.handoff.hand_on(self.worker.bequest(), (), idle)
+        return self.handoff.hand_on(self.worker.residual_parts(), (), idle)
 
 
 class StreamExchange(Exchange):
@@ -205,7 +205,7 @@ class StreamExchange(Exchange):
     @property
     def exact(self) -> bool:
         replica = self.replica
-        if not (replica.codec.exact and replica.talks):
+        if not (replica.codec.exact and replica.uses_codec):
             return False
         return replica.grid is None or not replica.grid.exceeded(replica.shared())
 

@@ -22,12 +22,12 @@ def stream_limits(dense_nbytes: int) -> dict[str, int]:
 class StreamIO(Protocol):
     """What a stream's turns need of the world.
 
-    ``talks``: updates are published at all. ``bounded``: the strategy bounds the delay; then a worker has a clock, waits
-    while that is beyond ``horizon``, and ``fastest`` is the largest clock known. ``over``: training is, for all;
-    ``drained``: every worker has all updates; ``settled``: every worker has all of ours."""
+    ``publishes``: updates are published at all. ``bounded``: the strategy bounds the delay; then a worker has a clock,
+    waits while that is beyond ``horizon``, and ``fastest`` is the largest clock known. ``over``: training is, for all;
+    ``drained``: every worker has all updates; ``delivered``: every worker has all of ours."""
 
     @property
-    def talks(self) -> bool: ...
+    def publishes(self) -> bool: ...
     @property
     def bounded(self) -> bool: ...
     @property
@@ -41,7 +41,7 @@ class StreamIO(Protocol):
     @property
     def drained(self) -> bool: ...
     @property
-    def settled(self) -> bool: ...
+    def delivered(self) -> bool: ...
 
     def worked_s(self) -> float:
         """Return for how long this worker's thread has worked so far, waits aside."""
@@ -110,7 +110,7 @@ class StreamDriver:
         """Include what arrived, publish, and wait where this worker is too far ahead."""
         io = self.io
         began_s = io.worked_s()
-        if io.talks:
+        if io.publishes:
             io.take_in()
             io.charge("send")
             positions = io.include()
@@ -172,11 +172,11 @@ class StreamDriver:
         self._flush()
         yield from self.io.hand_off(self.rest)
         self.io.end()
-        yield Wait(lambda: self.io.settled, self.rest, on_supervisor=True)
+        yield Wait(lambda: self.io.delivered, self.rest, on_supervisor=True)
 
     def _flush(self) -> None:
         positions = self.io.include()
-        for payload in self.io.flush() if self.io.talks else ():
+        for payload in self.io.flush() if self.io.publishes else ():
             self.io.publish(payload, positions)
             self.io.charge("send")
             positions = {}
@@ -190,7 +190,7 @@ class StreamDriver:
         cost_s = self._exchange_s * self.steps_per_turn  # as if after each step
         share = cost_s / max(now_s - self._retuned_s - self._exchange_s, 1e-9)
         self._retuned_s, self._exchange_s, self.steps_per_turn = now_s, 0.0, 1
-        if self.io.talks and not self.io.bounded:
+        if self.io.publishes and not self.io.bounded:
             alone = self.io.steps_alone()
             wanted = min(MOST_STEPS_PER_TURN, share / EXCHANGE_SHARE) if share > MUCH_SHARE else 1
             while alone is None and self.steps_per_turn < wanted:

@@ -33,17 +33,17 @@ class TorchDistributedExchange(GradientExchange):
 
     def start(self) -> None:
         super().start()
-        place = self.method_state.lanes[0].machine.place
-        self._members = place.members
+        membership = self.method_state.buckets[0].machine.membership
+        self._members = membership.members
         extra = self.method_state.head_length + len(self.local.present)
         self._buffer = self._new_buffer(self.replica.params.size + OWN_NUMBERS + extra)
-        if place.rank == self._members[0]:
+        if membership.rank == self._members[0]:
             store = self._open_store()
         else:
             self.comm.wait(lambda _: self._store_at is not None, self.catch_up, needs_supervisor=False)
             assert self._store_at is not None
             store = self._store(*self._store_at, False)
-        self._group = self._connect(store, self._members.index(place.rank))
+        self._group = self._connect(store, self._members.index(membership.rank))
 
     # ---------------------------------------------------------------------------------------------- rendezvous
 
@@ -91,10 +91,13 @@ class TorchDistributedExchange(GradientExchange):
         return torch.zeros(size, device=device if backend == "nccl" else "cpu")
 
     def _deliver(self, item: Heard) -> None:
-        if item.note.kind == RENDEZVOUS:
-            self._store_at = item.payload.decode(), item.note.round
-        else:
+        if item.note.kind != RENDEZVOUS:
             super()._deliver(item)
+            return
+        try:
+            self._store_at = item.payload.decode("ascii"), item.note.round
+        except UnicodeDecodeError:
+            self.comm.rejections.add(item.sender, "a rendezvous whose address is no text")
 
     def catch_up(self) -> None:
         roster = self.comm.status.roster
@@ -102,7 +105,7 @@ class TorchDistributedExchange(GradientExchange):
             self._members
             and roster is not None
             and not self.driver.finished
-            and self.comm.place(self.shape, self.phase_protocol.phase).members != self._members
+            and self.comm.membership(self.shape, self.phase_protocol.phase).members != self._members
         ):
             raise self._lost("the members changed")
         super().catch_up()

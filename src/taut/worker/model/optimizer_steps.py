@@ -14,6 +14,7 @@ import torch
 from taut.errors import Misuse
 from taut.worker.model.model_checks import ModelGuard, WeightSample
 from taut.worker.model.optimizers import members_of
+from taut.worker.model.scaled_rates import ScaledRates
 
 if TYPE_CHECKING:
     from taut.worker.session import WorkerSession
@@ -31,6 +32,8 @@ class OptimizerSteps:
         self._stepping: range | None = None  # the optimizers whose steps ``worker.step`` makes, until they have exchanged
         self._unexchanged: set[int] = set()  # the optimizers that the script stepped since the last exchange
         self._script_exchanges = False  # the script calls ``worker.step`` or ``worker.exchange``
+        self._rates = [ScaledRates(member) for member in members_of(worker.optimizer)]
+        self.rate_factor = 1.0  # by which the learning rates of the last step were scaled, but for those of a round
         self._handles: list[Any] = []
         for number, member in enumerate(members_of(worker.optimizer)):
             after = [member.register_step_post_hook(partial(self._after, number))]
@@ -83,11 +86,21 @@ class OptimizerSteps:
         members = range(number, number + 1) if self._stepping is None else self._stepping
         if self._stepping is not None:
             self._stepping = range(0)  # the first of the optimizers exchanges for all
+        self.rate_factor = self._factor()
         if members:
             self.check_weights()
             entered = session.enter()  # then the gradients are of other weights than those that this worker has now
             session.before_step(0 if entered else worker.step_samples(), worker.step_rate(), members)
+        self._rates[number].scale(self.rate_factor)
         return given
+
+    def _factor(self) -> float:
+        """Return by what to scale the learning rates of a step: by the workers that this one knows of. Where gradients
+        are exchanged, the exchange scales, by the workers of the round."""
+        exchange = self._worker.exchange_now()
+        if exchange is None or exchange.scaling is None or exchange.exchanges_gradients:
+            return 1.0
+        return exchange.scaling.factor(self._worker.workers)
 
     def begin_step(self) -> None:
         """Note that ``worker.step`` makes the steps of all optimizers now."""
@@ -98,6 +111,7 @@ class OptimizerSteps:
         self._stepping = None
 
     def _after(self, number: int, *_: Any) -> None:
+        self._rates[number].restore()
         if self._session is None or not self._session.exchange.stepping_itself:
             self._unexchanged.add(number)
         if self._sample is not None:

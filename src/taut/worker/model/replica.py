@@ -26,9 +26,11 @@ class Replica:
     """``emit`` scans one fragment of the flat vector per step, in turn; the slack absorbs the wait. The number of
     fragments follows from measurement: as few as keep encoding within ``ENCODE_SHARE`` of a step."""
 
-    def __init__(self, params: FlatParams, codec: Codec, talks: bool = True, watch: Stopwatch | None = None) -> None:
+    def __init__(self, params: FlatParams, codec: Codec, uses_codec: bool = True, watch: Stopwatch | None = None) -> None:
         self.params, self.codec = params, codec
-        self.talks = talks  # in the codec's words: there are shared weights beside the worker's own
+        self.uses_codec = (
+            uses_codec  # it exchanges what the codec emits: there are shared weights beside the worker's own
+        )
         watch = watch or Stopwatch()
         self.clock, self.thread_s = watch.clock, watch.thread_s
         self.codec_state: Any = None
@@ -46,7 +48,7 @@ class Replica:
         """Make this worker's initial weights the run's."""
         self._alone = workers == 1
         self.grid = snap(self.params.vector, self.params.sizes, self.params.names)
-        if self.talks:
+        if self.uses_codec:
             self._start(workers)
 
     def _start(self, workers: int) -> None:
@@ -58,7 +60,7 @@ class Replica:
         self._alone = workers == 1
         self.grid, vector = self._read(state)
         self.params.load_still(state.still)
-        if self.talks:
+        if self.uses_codec:
             self._start(workers)
             self.codec.adopt(self.codec_state, vector)
         else:
@@ -75,16 +77,16 @@ class Replica:
             raise MalformedMessage(f"a state of {weights:g} weights; this model has {self.params.size}")
         return grid, np.frombuffer(state.vector, np.float32)
 
-    def succeed(self, former: Replica, state: Snapshot, returns: str) -> None:
+    def succeed(self, previous: Replica, state: Snapshot, returns: str) -> None:
         """Take over the run's ``state`` after a rejoin, but for what this worker brings along: what its codec has not
         sent ("sum"), its own weights ("mix"), or nothing ("take")."""
         if returns == "take":
             self.join(state, workers=2)
             return
         self.grid, vector = self._read(state)
-        self._turn, self.fragments = former._turn, former.fragments
-        if self.talks:
-            self.codec_state = former.codec_state
+        self._turn, self.fragments = previous._turn, previous.fragments
+        if self.uses_codec:
+            self.codec_state = previous.codec_state
             if returns == "sum":
                 self.codec.rebase(self.codec_state, vector)
 
@@ -92,7 +94,7 @@ class Replica:
         """Take the run's weights, and the grid that they are on, from a checkpoint."""
         self.grid, self._alone = grid, workers == 1
         self.params.load(shared)
-        if self.talks:
+        if self.uses_codec:
             self._start(workers)
 
     def kept(self) -> dict[str, int]:
@@ -116,7 +118,7 @@ class Replica:
 
     def check(self, payload: bytes) -> object:
         """Return what ``absorb`` takes with a payload, in the communication thread. Raises ``MalformedMessage``."""
-        if self.codec_state is None or not self.talks:
+        if self.codec_state is None or not self.uses_codec:
             return None  # in between two phases: ``absorb`` looks at it
         return self.codec.check(self.codec_state, payload)
 
@@ -125,15 +127,15 @@ class Replica:
 
     def retune(self, workers: int, staleness: float) -> None:
         self._alone = workers == 1
-        if self.talks:
+        if self.uses_codec:
             self.codec.retune(self.codec_state, workers, staleness)
 
     def flush(self) -> list[bytes]:
         return self.codec.flush(self.codec_state)
 
-    def bequest(self) -> Iterator[bytes]:
+    def residual_parts(self) -> Iterator[bytes]:
         """Return what the codec has not sent, for another worker to take over: dense payloads."""
-        if self.talks:
+        if self.uses_codec:
             yield from residual_parts(self.codec, self.codec_state)
 
     def inherit(self, payload: bytes) -> None:
@@ -142,9 +144,9 @@ class Replica:
 
     def shared(self) -> Any:
         """Return the weights that this replica stands for: the shared ones, or its own where nothing is sent."""
-        return self.codec.shared(self.codec_state) if self.talks else self.params.vector
+        return self.codec.shared(self.codec_state) if self.uses_codec else self.params.vector
 
-    def settle(self) -> None:
+    def take_shared(self) -> None:
         """Give the model the shared weights, on which all replicas agree at the end."""
         shared = self.shared()
         if shared is not self.params.vector:
@@ -152,8 +154,8 @@ class Replica:
 
     def retire(self) -> None:
         """Drop the codec at the end of the run: the model's weights are all there is from now on."""
-        self.settle()
-        self.talks = False
+        self.take_shared()
+        self.uses_codec = False
 
     def state(self) -> Snapshot:
         vector = self.params.host(self.shared()).tobytes()

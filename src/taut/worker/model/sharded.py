@@ -16,7 +16,7 @@ _PART = re.compile(r"(.*)@(\d+)")
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
     """Return the part of ``tensor`` that this process holds: not a copy, and the same object every time."""
-    return tensor._local_tensor if _is_sharded(tensor) else tensor  # type: ignore[attr-defined, no-any-return]
+    return tensor._local_tensor if _is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def like_whole(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:

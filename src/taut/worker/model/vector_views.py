@@ -38,12 +38,12 @@ class FlatParamsCodec(VectorCodec):
         prepared, self._prepared = self._prepared, None
         return super().encode(v, weight) if prepared is None else prepared
 
-    def bequest(self) -> Iterator[bytes]:
+    def residual_parts(self) -> Iterator[bytes]:
         prepared, self._prepared = self._prepared, None
         left = self.left
         if prepared and left is not None:
             self.add(prepared, left)  # a turn that was broken off: nobody was told
-        yield from super().bequest()
+        yield from super().residual_parts()
 
     def difference(self, v: Vector) -> bytes:
         with self._encoding():
@@ -69,7 +69,9 @@ class Weights(Local):
         self.replica, self.params = replica, replica.params
         host = self.params.host(self.params.vector)
         self.x: Vector = host if self.params.on_cpu else host.copy()
-        self._copied = not self.params.on_cpu and not replica.talks  # a codec works on the flat vector, wherever that is
+        self._copied = (
+            not self.params.on_cpu and not replica.uses_codec
+        )  # a codec works on the flat vector, wherever that is
 
     def fetch(self) -> None:
         if self._copied:

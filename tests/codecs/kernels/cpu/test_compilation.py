@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import subprocess
 import sys
 
@@ -137,3 +139,20 @@ def test_private_folder_is_ours_alone(monkeypatch, tmp_path):
     assert path is not None
     (tmp_path / path.rsplit("/", 1)[1]).chmod(0o777)
     assert compilation.private_folder() is None
+
+
+def test_it_can_be_imported_where_posix_is_not(monkeypatch, tmp_path):
+    """Windows has no fcntl, no fork and no numbers of users."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.setattr(compilation.tempfile, "gettempdir", lambda: str(tmp_path))
+    for name in ("register_at_fork", "getuid"):
+        monkeypatch.delattr(os, name)
+    spec = importlib.util.spec_from_file_location("compilation_without_posix", compilation.__file__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    locked = []
+    monkeypatch.setattr(module, "lock_file", lambda file, wait: locked.append(wait))
+    with module._locked("a kernel"):
+        assert locked == [True]
+    assert module.private_folder() == str(tmp_path / "taut-kernels")

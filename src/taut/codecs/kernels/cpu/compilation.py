@@ -9,9 +9,9 @@ temporary one. Importing a module of kernels compiles nothing.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -22,8 +22,10 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from taut.codecs.parallel import forget_pool
 from taut.codecs.registry import compiling_text
+from taut.core.files import lock_file
 
-os.register_at_fork(after_in_child=forget_pool)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=forget_pool)
 
 
 class Kernel:
@@ -86,8 +88,12 @@ part = _jit(cache=False)  # decorates functions that kernels call: compiled and 
 
 def private_folder() -> str | None:
     """Return a folder under the temporary one that only this user can write, since what is loaded from it is run; or
-    None."""
+    None. On Windows each user has a temporary folder."""
     with contextlib.suppress(OSError):
+        if sys.platform == "win32":
+            path = os.path.join(tempfile.gettempdir(), "taut-kernels")
+            os.makedirs(path, exist_ok=True)
+            return path
         path = os.path.join(tempfile.gettempdir(), f"taut-kernels-{os.getuid()}")
         os.makedirs(path, mode=0o700, exist_ok=True)
         about = os.lstat(path)
@@ -104,7 +110,7 @@ def _locked(name: str) -> Iterator[None]:
         yield
         return
     with open(os.path.join(folder, f"{name}.lock"), "w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock_file(lock.fileno(), wait=True)
         yield
 
 

@@ -1,4 +1,4 @@
-"""The workers' actors while the run goes: a thread asks each what is new, and fills the place of one that is lost.
+"""The workers' actors while the run goes: a thread asks each what is new, and replaces one that is lost.
 
 An actor is asked `look`, then `begin`, then `news` again and again (actor.py). What happens to the workers are events for
 the engine's `poll`. A worker that was killed, or whose actor or node is lost, is replaced until one worker has finished.
@@ -39,7 +39,7 @@ class Start:
 
 
 @dataclass
-class Place:
+class Bundle:
     """A bundle, and the actor in it. ``pid`` is 0 until its worker has started; ``offset``: how much output is here."""
 
     index: int
@@ -54,12 +54,12 @@ class Place:
     begun: bool = False  # a worker was started here once
 
 
-class Places:
-    """The places of all workers. ``events``: a worker's process id and index when it starts, its ``Exit`` when it ends;
+class Bundles:
+    """The bundles of all workers. ``events``: a worker's process id and index when it starts, its ``Exit`` when it ends;
     ``over``: no more workers are started; ``compiling``: as the engine has it."""
 
     def __init__(self, start: Start, logs: Sequence[Path], own_log: Path) -> None:
-        self.all = [Place(index) for index in range(len(logs))]
+        self.all = [Bundle(index) for index in range(len(logs))]
         self.events: queue.SimpleQueue[tuple[int, int] | Exit] = queue.SimpleQueue()
         self.over = False
         self.compiling: tuple[int, int] | None = None
@@ -67,8 +67,8 @@ class Places:
         self._nodes = {the_ray().get_runtime_context().get_node_id(): 0}  # numbers; this process's own is 0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="engine", daemon=True)
-        for place in self.all:
-            self._fill(place)
+        for bundle in self.all:
+            self._fill(bundle)
 
     def watch(self) -> None:
         """Begin to watch the actors, in a thread."""
@@ -81,15 +81,15 @@ class Places:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def _fill(self, place: Place) -> None:
-        """Put a new actor into the place, and ask it what its node is like."""
-        actor = self._start.actor(place.index)
-        place.actor, place.node, place.pid, place.offset, place.starts = actor, None, 0, 0, place.starts + 1
-        self._ask(place, lambda: actor.look.remote(*self._start.look))
+    def _fill(self, bundle: Bundle) -> None:
+        """Put a new actor into the bundle, and ask it what its node is like."""
+        actor = self._start.actor(bundle.index)
+        bundle.actor, bundle.node, bundle.pid, bundle.offset, bundle.starts = actor, None, 0, 0, bundle.starts + 1
+        self._ask(bundle, lambda: actor.look.remote(*self._start.look))
 
-    def _ask(self, place: Place, call: Callable[[], Any]) -> None:
-        place.again, place.asked_s = call, time.monotonic()
-        place.call = call()
+    def _ask(self, bundle: Bundle, call: Callable[[], Any]) -> None:
+        bundle.again, bundle.asked_s = call, time.monotonic()
+        bundle.call = call()
 
     def _base(self, node: Node) -> int:
         """Return what is added to process ids of a node, which repeat between machines."""
@@ -103,12 +103,12 @@ class Places:
                 self._turn()
         except Exception as error:  # the connection to Ray, or a fault of ours: nobody would tell of the workers any more
             self._append(self._own_log, f"{type(error).__name__}: {error}\n".encode())
-            for place in self.all:
-                if place.pid or not place.begun:
-                    self.events.put(Exit(place.pid, f"lost with Ray, see {self._own_log}", False, place.index, 1))
+            for bundle in self.all:
+                if bundle.pid or not bundle.begun:
+                    self.events.put(Exit(bundle.pid, f"lost with Ray, see {self._own_log}", False, bundle.index, 1))
 
     def _turn(self) -> None:
-        calls = {place.call: place for place in self.all if place.call is not None}
+        calls = {bundle.call: bundle for bundle in self.all if bundle.call is not None}
         if not calls:
             self._closing.wait(WAIT_S)
             return
@@ -119,55 +119,55 @@ class Places:
 
     def _give_up_silent(self) -> None:
         """Wait no longer for nodes that do not answer, once the others have finished: Ray itself waits for a minute."""
-        for place in self.all:
-            if place.call is not None and time.monotonic() - place.asked_s > SILENT_S:
-                the_ray().kill(place.actor)
-                self._lost(place, f"silent for {SILENT_S:.0f} s")
+        for bundle in self.all:
+            if bundle.call is not None and time.monotonic() - bundle.asked_s > SILENT_S:
+                the_ray().kill(bundle.actor)
+                self._lost(bundle, f"silent for {SILENT_S:.0f} s")
 
-    def _heard(self, place: Place) -> None:
+    def _heard(self, bundle: Bundle) -> None:
         """Take an actor's answer, and ask it the next thing."""
         ray = the_ray()
         try:
-            answer = ray.get(place.call)
+            answer = ray.get(bundle.call)
         except ray.exceptions.ActorUnavailableError:  # it may come back: Ray does not know yet
             self._closing.wait(AGAIN_S)
-            assert place.again is not None
-            place.call = place.again()
+            assert bundle.again is not None
+            bundle.call = bundle.again()
         except ray.exceptions.RayActorError as error:
-            self._lost(place, reason_of(error))
+            self._lost(bundle, reason_of(error))
         except ray.exceptions.RayError as error:  # a fault of ours, or of the node: the actor is of no use
-            ray.kill(place.actor)
-            self._lost(place, reason_of(error))
+            ray.kill(bundle.actor)
+            self._lost(bundle, reason_of(error))
         else:
-            self._answered(place, answer)
+            self._answered(bundle, answer)
 
-    def _answered(self, place: Place, answer: Node | News | None) -> None:
-        actor = place.actor
+    def _answered(self, bundle: Bundle, answer: Node | News | None) -> None:
+        actor = bundle.actor
         if isinstance(answer, Node):
-            place.node = answer
+            bundle.node = answer
             if answer.missing:
-                self._lost(place, answer.missing)
+                self._lost(bundle, answer.missing)
                 return
             environment = self._start.environment(answer, self._base(answer))
-            self._ask(place, lambda: actor.begin.remote(self._start.task, environment))
+            self._ask(bundle, lambda: actor.begin.remote(self._start.task, environment))
             return
         if isinstance(answer, News):
-            self._told(place, answer)
+            self._told(bundle, answer)
             if answer.code is not None:
-                self._ended(place, answer.code)
+                self._ended(bundle, answer.code)
                 return
-        self._ask(place, lambda: actor.news.remote(place.offset))
+        self._ask(bundle, lambda: actor.news.remote(bundle.offset))
 
-    def _told(self, place: Place, news: News) -> None:
+    def _told(self, bundle: Bundle, news: News) -> None:
         self.compiling = news.compiling
-        if news.pid and not place.pid:
-            assert place.node is not None
-            place.pid, place.begun = news.pid + self._base(place.node), True
-            self.events.put((place.pid, place.index))
+        if news.pid and not bundle.pid:
+            assert bundle.node is not None
+            bundle.pid, bundle.begun = news.pid + self._base(bundle.node), True
+            self.events.put((bundle.pid, bundle.index))
         if news.output:
-            place.offset += len(news.output)
-            self._append(self._logs[place.index], news.output)
-            if news.code is not None and not place.pid:
+            bundle.offset += len(news.output)
+            self._append(self._logs[bundle.index], news.output)
+            if news.code is not None and not bundle.pid:
                 self._append(self._own_log, news.output)
 
     def _append(self, log: Path, output: bytes) -> None:
@@ -176,42 +176,42 @@ class Places:
 
     # ------------------------------------------------------------------------------------------------ ends
 
-    def _ended(self, place: Place, code: int) -> None:
+    def _ended(self, bundle: Bundle, code: int) -> None:
         """Note that a worker ended. One that was killed is replaced; once one has finished, no more are."""
-        place.call = None
-        late = self.over and place.starts > 1 and code == Misuse.exit_code  # it found that the run is over
+        bundle.call = None
+        late = self.over and bundle.starts > 1 and code == Misuse.exit_code  # it found that the run is over
         reason = TOO_LATE if late else describe_exit(code)
-        self.events.put(Exit(place.pid, reason, code == 0 or late, place.index, 0 if late else code))
+        self.events.put(Exit(bundle.pid, reason, code == 0 or late, bundle.index, 0 if late else code))
         if code == 0:
             self._stop_replacing()
         elif code < 0:
-            the_ray().kill(place.actor)
-            self._replace(place, reason)
+            the_ray().kill(bundle.actor)
+            self._replace(bundle, reason)
 
-    def _lost(self, place: Place, reason: str) -> None:
+    def _lost(self, bundle: Bundle, reason: str) -> None:
         """Note that an actor is gone, and its worker with it."""
-        where = place.node.host if place.node is not None else "an unknown node"
-        place.call = None
-        self._append(self._own_log, f"worker {place.index} on {where}: {reason}\n".encode())
-        if place.pid:
-            self.events.put(Exit(place.pid, f"killed by the loss of its actor on {where}", False, place.index, -9))
-        self._replace(place, reason)
+        where = bundle.node.host if bundle.node is not None else "an unknown node"
+        bundle.call = None
+        self._append(self._own_log, f"worker {bundle.index} on {where}: {reason}\n".encode())
+        if bundle.pid:
+            self.events.put(Exit(bundle.pid, f"killed by the loss of its actor on {where}", False, bundle.index, -9))
+        self._replace(bundle, reason)
 
-    def _replace(self, place: Place, reason: str) -> None:
-        if not self.over and place.starts <= RESTARTS:
+    def _replace(self, bundle: Bundle, reason: str) -> None:
+        if not self.over and bundle.starts <= RESTARTS:
             self._closing.wait(AGAIN_S)
-            self._fill(place)
-        elif not place.begun:
+            self._fill(bundle)
+        elif not bundle.begun:
             late = self.over  # the others have finished without it
-            self.events.put(Exit(0, TOO_LATE if late else reason, late, place.index, 0 if late else 1))
+            self.events.put(Exit(0, TOO_LATE if late else reason, late, bundle.index, 0 if late else 1))
 
     def _stop_replacing(self) -> None:
         """Start no more workers, and give up those that wait for a node."""
         self.over = True
-        for place in self.all:
-            if place.call is not None and not place.pid and place.starts > 1:
-                place.call = None
-                the_ray().kill(place.actor)
+        for bundle in self.all:
+            if bundle.call is not None and not bundle.pid and bundle.starts > 1:
+                bundle.call = None
+                the_ray().kill(bundle.actor)
 
 
 def reason_of(error: Exception) -> str:

@@ -1,0 +1,3 @@
+"""How the model that a run returns is chosen from those of its workers."""
+
+FINISHES = ("average", "best", "any", "ensemble")
