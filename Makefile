@@ -63,6 +63,7 @@ train: $(VENV)/.taut-demo
 	$(BIN)/taut demo $(ARGS)
 
 test: $(VENV)/.taut-dev
+	@$(BIN)/python -m compileall -q -j 2 src tests/shared  # once, and not once in each process
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(QUICK) $(ARGS)
 
 test-all: $(VENV)/.taut-dev
@@ -89,11 +90,12 @@ test-netlab: $(VENV)/.taut-dev
 	@PATH="$$PATH:/usr/sbin" command -v tc > /dev/null || apt-get install -y --no-install-recommends iproute2
 	$(BIN)/python -m pytest tests/extras/netlab $(ARGS)
 
-# An environment for the tests of one extra.
-.venv-%/.taut: $(WHAT)
+# An environment for the tests of one extra: it sees the packages of .venv, and has what the extra adds.
+.venv-%/.taut: $(VENV)/.taut-dev
+	rm -rf .venv-$*
 	$(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt torch==2.13.0
-	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[dev,$*]'
+	@cd .venv-$*/lib/python*/site-packages && echo "import site; site.addsitedir('$(CURDIR)/$(VENV)/$${PWD#*.venv-$*/}')" > shared.pth
+	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[$*]'
 	@touch $@
 
 test-kubernetes: .venv-kubernetes/.taut

@@ -63,7 +63,7 @@ class FinalAverager:
         self.local = local
         self.method = FinalAverage()
         self.finished = False
-        membership = comm.membership(Complete(), self.phase_protocol.phase)
+        membership = comm.dispatcher.membership(Complete(), self.phase_protocol.phase)
         self._version = membership.version
         self.state = self.method.start(membership, local)
 
@@ -93,7 +93,7 @@ class FinalAverager:
         roster = self.comm.status.roster
         if roster is not None and roster.stamp != self._version:
             self._version = roster.stamp
-            self._tell(MembersChanged(self.comm.membership(Complete(), self.phase_protocol.phase)))
+            self._tell(MembersChanged(self.comm.dispatcher.membership(Complete(), self.phase_protocol.phase)))
         while self.phase_protocol.final_mail:
             item = self.phase_protocol.take_final_mail()
             try:
@@ -169,7 +169,7 @@ class Finishing:
             trained,
             digest=self.replica.digest(),
             exact=state.agreed,
-            statistics=msgspec.structs.replace(trained.statistics, bytes_sent=self.comm.bytes_sent),
+            statistics=msgspec.structs.replace(trained.statistics, bytes_sent=self.comm.dispatcher.bytes_sent),
             distance=-1.0 if state.distance is None else state.distance,
             note=note,
         )
