@@ -181,7 +181,7 @@ def test_ctrl_c_before_the_first_step_is_leaving_and_no_failure(error: BaseExcep
     """The start of the session calls ``fail`` with whatever comes then: also a SIGTERM to ``taut worker``."""
     told: list[object] = []
     worker: Any = TorchWorker.__new__(TorchWorker)
-    worker._closed, worker._hooks = False, SimpleNamespace(close=lambda: None)
+    worker._closed, worker._member, worker._hooks = False, None, SimpleNamespace(close=lambda: None)
     comm = SimpleNamespace(say=told.append, close=lambda linger_s: None)
     worker._session = SimpleNamespace(comm=comm, merged=False)
     worker.fail(error)
