@@ -50,6 +50,7 @@ class Engine(ABC):
 
     name: ClassVar[str]
     own_settings: ClassVar[tuple[str, ...]] = ()  # names of settings that this engine takes, beside those of all
+    kept_settings: ClassVar[tuple[str, ...]] = ()  # those of them that `taut resume` takes from the run
 
     def __init__(
         self,

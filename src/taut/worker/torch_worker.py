@@ -8,8 +8,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
-
 from taut.core.messages import Failed, Statistics
 from taut.errors import Misuse, NonFiniteLoss, PeerLost, Stopping, SupervisorLost
 from taut.worker.data.batch_share import BatchShare
@@ -415,9 +413,8 @@ class TorchWorker:
 
     def statistics(self) -> Statistics:
         """Return what this worker did so far."""
-        mine = Statistics(self.steps, self.samples, self._loss.value, wall_s=self.watch.wall_s)
-        split = {f"{kind}_s": seconds for kind, seconds in self.watch.seconds.items()}
-        mine = msgspec.structs.replace(mine, **split)
+        split: dict[str, Any] = {f"{kind}_s": seconds for kind, seconds in self.watch.seconds.items()}
+        mine = Statistics(self.steps, self.samples, self._loss.value, wall_s=self.watch.wall_s, **split)
         return self._session.add_statistics(mine) if self._session else mine
 
     # --------------------------------------------------------------------------------------------- the end

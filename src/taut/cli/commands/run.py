@@ -94,10 +94,17 @@ def launch_of(settings: Settings, script: Path, args: list[str], start: str | No
     """Record how the workers are started, for ``taut resume``."""
     from taut.supervisor.checkpoints.folder import Launch
 
-    where = str(Path.cwd())
     named = str(script if module_of(script) else script.absolute())
     return Launch(
-        named, list(args), where, start, settings.threads, list(settings.preload), settings.engine, settings.devices
+        script=named,
+        args=list(args),
+        cwd=str(Path.cwd()),
+        start=start,
+        threads=settings.threads,
+        preload=list(settings.preload),
+        engine=settings.engine,
+        devices=settings.devices,
+        own={name: getattr(settings, name) for name in ENGINES.find(settings.engine).kept_settings},
     )
 
 
