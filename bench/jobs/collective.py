@@ -32,6 +32,7 @@ from taut.topologies.registry import parse
 from taut.transport.keys import WorkerKeys
 from taut.transport.zmq.transport import ZmqTransport
 from taut.worker.comm.comm_thread import CommThread
+from taut.worker.comm.dispatcher import Dispatcher
 
 WEIGHTED = "gloo with weighting"
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -48,7 +49,7 @@ class Ours:
         for rank in range(SIZE):
             address, _, key = store.get(f"worker-{rank}").decode().partition(" ")
             members.append(Member(rank, address, key, True))
-        self.comm = CommThread(transport, lambda _: Channels(window_nbytes=max(8 << 20, elements // 2)))
+        self.comm = CommThread(Dispatcher(transport, lambda _: Channels(window_nbytes=max(8 << 20, elements // 2))))
         self.comm.join_alone(RANK, [member for member in members if member.rank != RANK])
         self.comm.phase_protocol.on_deliver = self._deliver
         membership = Membership(RANK, tuple(range(SIZE)), parse("complete"), 1)

@@ -34,6 +34,7 @@ from taut.transport.memory import MemoryNetwork
 from taut.transport.transport import Transport
 from taut.transport.zmq.transport import ZmqTransport
 from taut.worker.comm.comm_thread import CommThread
+from taut.worker.comm.dispatcher import Dispatcher
 from taut.worker.connection import CONNECTOR, SocketConnector
 from taut.worker.model.flat_params import FlatParams
 
@@ -196,9 +197,9 @@ def seated(protocol: object, limit_nbytes: int) -> tuple[CommThread, Transport]:
     wire = MemoryNetwork()
     mine, theirs = wire.transport(0), wire.transport(1)
     theirs.admit(wire.member(0))
-    node = CommThread(mine, lambda _: protocol, state_limit_nbytes=limit_nbytes)  # type: ignore[arg-type,return-value]
+    node = CommThread(Dispatcher(mine, lambda _: protocol, state_limit_nbytes=limit_nbytes))  # type: ignore[arg-type,return-value]
     node.join_alone(0, [wire.member(1)])
-    node.work(None)
+    node.dispatcher.work(None)
     return node, theirs
 
 
@@ -206,12 +207,12 @@ def test_more_than_is_included_is_not_received_and_comes_when_it_is_sent_again()
     node, peer = seated(Broadcast(merge=b"".join), limit_nbytes=10_000)
     for number in range(1, 61):
         assert peer.send(0, encode(Updates(0, 0, [Span(1, number, number)]), [bytes(1000)]))
-        node.work(0.0)
+        node.dispatcher.work(0.0)
     assert len(node.take()) == 7  # the first that goes beyond the limit is the last
     assert node.phase_protocol.state.have()[1] == 7
     for number in range(8, 11):
         assert peer.send(0, encode(Updates(0, 0, [Span(1, number, number)]), [bytes(1000)]))
-        node.work(0.0)
+        node.dispatcher.work(0.0)
     assert [item.hi for item in node.take()] == [8, 9, 10]
     assert not node.rejections.counts
     node.close()
@@ -221,12 +222,12 @@ def test_mail_that_nobody_reads_is_bounded() -> None:
     node, peer = seated(Channels(), limit_nbytes=10_000)
     for number in range(1, 61):
         assert peer.send(0, encode(Parcel(number, 0, Note("x"), 0, 1), [bytes(1000)]))
-        node.work(0.0)
+        node.dispatcher.work(0.0)
     assert len(node.phase_protocol.mail) == 7
     while node.phase_protocol.mail:
         node.phase_protocol.take_mail()
     assert peer.send(0, encode(Parcel(8, 0, Note("x"), 0, 1), [b"next"]))
-    node.work(0.0)
+    node.dispatcher.work(0.0)
     assert node.phase_protocol.take_mail().payload == b"next"
     node.close()
 
@@ -235,12 +236,12 @@ def test_messages_of_the_next_phase_and_requests_for_the_state_are_bounded() -> 
     node, peer = seated(Channels(), limit_nbytes=10_000)
     for _ in range(60):
         assert peer.send(0, encode(Parcel(1, 0, Note("x"), 0, 1, phase=1), [bytes(1000)]))
-        node.work(0.0)
+        node.dispatcher.work(0.0)
     assert len(node.protocols.early) == 10
     for _ in range(20):
         assert peer.send(0, encode(StateRequest(0)))
         assert peer.send(0, encode(Receipt(0)))  # it has the state, and asks again
-        node.work(0.0)
+        node.dispatcher.work(0.0)
     assert node.rejections.counts == {1: 4}
     assert "asked for 20 times" in node.rejections.why[1]
     node.close()
@@ -249,7 +250,7 @@ def test_messages_of_the_next_phase_and_requests_for_the_state_are_bounded() -> 
 def test_an_early_message_that_makes_no_sense_is_refused_when_its_phase_comes() -> None:
     node, peer = seated(Channels(), limit_nbytes=10_000)
     assert peer.send(0, encode(Updates(0, 0, [Span(1, 1, 1)], phase=1), [b"x"]))
-    node.work(0.0)
+    node.dispatcher.work(0.0)
     node.protocols.advance(Channels())
     assert node.rejections.counts == {1: 1}
     node.close()
@@ -259,7 +260,7 @@ def test_updates_of_a_phase_that_is_over_are_not_included_in_the_next() -> None:
     node, peer = seated(Broadcast(merge=b"".join), limit_nbytes=10_000)
     node.protocols.advance(Broadcast(merge=b"".join))
     assert peer.send(0, encode(Updates(0, 0, [Span(1, 1, 1)]), [b"x"]))
-    node.work(0.0)
+    node.dispatcher.work(0.0)
     assert node.take() == []
     node.close()
 
@@ -275,7 +276,7 @@ def test_a_member_that_cannot_be_reached_does_not_keep_the_others_out(monkeypatc
 
     monkeypatch.setattr(node.transport, "admit", choosy)
     members = [Member(rank, f"tcp://127.0.0.1:{rank + 1}", "k" * 40) for rank in (0, 1, 2, 3)]
-    node._enter(Roster(1, members, []))
+    node.dispatcher._enter(Roster(1, members, []))
     assert sorted(node.protocols.members) == [1, 3]
     assert node.rejections.counts == {2: 1}
     node.close()

@@ -17,6 +17,7 @@ from taut.errors import GivenUp, SupervisorLost
 from taut.transport.framing import decode, encode
 from taut.transport.transport import Transport
 from taut.worker.comm.comm_thread import CommThread
+from taut.worker.comm.dispatcher import Dispatcher
 from taut.worker.connection import Connector
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.session import WorkerSession
@@ -66,7 +67,7 @@ class Lines(Connector):
         self.lines = list(lines)
 
     def comm(self, make_strategy: Any, **options: Any) -> CommThread:
-        return CommThread(self.lines.pop(0), make_strategy, **options)
+        return CommThread(Dispatcher(self.lines.pop(0), make_strategy, **options))
 
     def renew(self) -> None: ...
 

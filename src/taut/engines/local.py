@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, NoReturn, TypeAlias
 
+from taut.config import IslandEnvironment
 from taut.engines.base import Engine, Exit
 from taut.engines.devices import assign, device_variables, visible_gpus
 from taut.engines.fork_server import ForkedZygote, shared_zygote
@@ -56,13 +57,24 @@ class LocalEngine(Engine):
             threads=self.threads,
             kernels=self.kernels,
             environment=self.environment,
-            variables=[device_variables(*each) for each in enumerate(devices_of(len(self.logs), self.devices))],
+            variables=[
+                device_variables(*each) | self._part_variables(each[0])
+                for each in enumerate(devices_of(len(self.logs), self.devices))
+            ],
         )
         self._imports = Imports(self.start_by or default_start(), self.preload)
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._process: Zygote | None = None
         self._reader: threading.Thread | None = None
         self._expected = len(self.logs)  # exits still to come
+
+    def _part_variables(self, index: int) -> dict[str, str]:
+        """Return the variables of a process of an island; none where a worker is one process."""
+        if not self.parts:
+            return {}
+        number, part = divmod(index, len(self.parts))
+        store = self.logs[0].with_name(f"island-{number}").absolute()
+        return {**self.parts[part], **IslandEnvironment(part, len(self.parts), str(store)).variables()}
 
     @classmethod
     def check(cls, workers: int, devices: str | None) -> None:
@@ -116,7 +128,16 @@ class LocalEngine(Engine):
             return []
         pid, code = event["exited"], event["code"]
         self._expected -= 1
-        return [Exit(pid, describe_exit(code), code == 0, self.pids.pop(pid), code)]
+        index = self.pids.pop(pid)
+        if code and self.parts:
+            self._end_island(index // len(self.parts))
+        return [Exit(pid, describe_exit(code), code == 0, index, code)]
+
+    def _end_island(self, number: int) -> None:
+        """End the processes of an island that has lost one: without it they would wait for ever."""
+        for pid, index in self.pids.items():
+            if index // len(self.parts) == number:
+                self._command(f"kill {pid}")
 
     def _lost(self) -> list[Exit]:
         """Report the workers that ended with the zygote."""

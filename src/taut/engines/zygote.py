@@ -1,10 +1,10 @@
 """One process that imports torch once, forks the workers, reaps them, and ends them when the launcher dies.
 
 The launcher (``taut.engines.local``) writes two lines to standard input, as JSON: the ``Imports``, and at once or later
-the ``LaunchPlan``. Then it may write ``terminate`` or ``kill``; the end of the input means that the launcher is gone, and
-the workers are ended. The zygote answers on standard output with JSON lines: ``{"compiled": k, "wanted": n}`` while it
-compiles kernels that are not in numba's cache (``taut.engines.kernels``), ``{"started": pid, "index": k}`` for every
-worker, and ``{"exited": pid, "code": c}`` (negative: the signal) when it ends.
+the ``LaunchPlan``. Then it may write ``terminate``, ``kill`` or ``kill PID``; the end of the input means that the
+launcher is gone, and the workers are ended. The zygote answers on standard output with JSON lines: ``{"compiled": k,
+"wanted": n}`` while it compiles kernels that are not in numba's cache (``taut.engines.kernels``), ``{"started": pid,
+"index": k}`` for every worker, and ``{"exited": pid, "code": c}`` (negative: the signal) when it ends.
 
 Forking is safe only while nothing runs beside the main thread: so imports come first, no torch operation is
 made before the forks, and the threads of this file start after them. Where a preloaded module breaks that
@@ -211,8 +211,9 @@ def _watch(waiters: dict[int, Callable[[], int]], report: TextIO) -> None:
         if what == "exited":
             alive.discard(pid)
             _tell(report, exited=pid, code=code)
-        elif what == "kill":
-            _signal(alive, hard=True)
+        elif what.startswith("kill"):  # one of them, or all
+            one = what.removeprefix("kill").strip()
+            _signal(alive & {int(one)} if one else alive, hard=True)
         else:  # asked to end them, or nobody is left to ask
             _signal(alive, hard=False)
             if what == "launcher gone":

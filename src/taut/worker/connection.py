@@ -18,6 +18,7 @@ from taut.transport.limited import LimitedTransport
 from taut.transport.transport import transport_of
 from taut.worker.announcer import Announcer
 from taut.worker.comm.comm_thread import CommThread
+from taut.worker.comm.dispatcher import Dispatcher
 from taut.worker.time_split import Stopwatch
 
 
@@ -77,7 +78,7 @@ class SocketConnector(Connector):
         comm.transport = LimitedTransport(comm.transport, parse_link(link))
 
     def comm(self, make_strategy: Any, **options: Any) -> CommThread:
-        comm = CommThread(self._transport, make_strategy, **options)
+        comm = CommThread(Dispatcher(self._transport, make_strategy, **options))
         if self._announcer is not None:
             self._announcer.comm = comm
         return comm

@@ -34,10 +34,11 @@ from taut.topologies.registry import parse as parse_topology
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.phase_protocols import Protocol
 from taut.worker.exchange.base import Exchange
-from taut.worker.exchange.gradients import gradient_rounds
+from taut.worker.exchange.gradients import GradientExchange
 from taut.worker.exchange.rounds import RoundExchange
 from taut.worker.exchange.stream import StreamExchange
 from taut.worker.exchange.stream_driver import stream_limits
+from taut.worker.exchange.weights import WeightExchange
 from taut.worker.finish import Averaged, FinalAverager
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.model_checks import check_shareable
@@ -130,13 +131,16 @@ class Phases:
             return
         method = choice.method()
         shape = parse_topology(self.settings.get("topology", "complete"))
-        driver = gradient_rounds if isinstance(method, Sync) else RoundExchange
-        exchange: RoundExchange = driver(method, self.replica, comm, shape, watch)  # type: ignore[arg-type]
+        exchange: RoundExchange
+        if isinstance(method, Sync):
+            exchange = GradientExchange(method, self.replica, comm, shape, watch)
+        else:
+            exchange = WeightExchange(method, self.replica, comm, shape, watch)
         if not method.streams and self.replica.codec.name != DENSE:
             exchange.local.coder = self._coder()
         exchange.took_over, exchange.scaling = self.joined, self._scaling
         if method.majority and method.takes_newcomers and len(self.schedule.phases) == 1:
-            comm.join_elections()
+            comm.dispatcher.join_elections()
         self.exchange = exchange
 
     def _coder(self) -> FlatParamsCodec:

@@ -18,8 +18,8 @@ from taut.worker.checkpoints.resume import Resumption
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.connection import Connector
 from taut.worker.data.leases import SupervisorLeases
-from taut.worker.exchange.base import Exchange, run_turn
-from taut.worker.finish import Finishing, finish_policy, save_here
+from taut.worker.exchange.base import Exchange
+from taut.worker.finish import Finishing, finish_policy, handover_folder, save_here
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.replica import Replica
 from taut.worker.phases import Phases
@@ -192,7 +192,7 @@ class WorkerSession:
             try:
                 if self.exchange.exchanges_gradients or not isinstance(self.comm.status.failure, GivenUp):
                     self._check()  # else ``exchange`` sees to it, when the step is over
-                run_turn(self.exchange.before_step(samples, rate, members), self.comm, self.watch)
+                self.comm.run_turn(self.exchange.before_step(samples, rate, members), self.watch)
                 return
             except GivenUp as error:  # the gradients are of weights that it has no longer: the step is the others'
                 self.come_back(error)
@@ -205,7 +205,7 @@ class WorkerSession:
         self.bytes_dense += dense_ring_nbytes(self.comm.workers, self.params.size)
         try:
             self._check()
-            run_turn(self.exchange.after_step(samples, rate), self.comm, self.watch)
+            self.comm.run_turn(self.exchange.after_step(samples, rate), self.watch)
             self.phases.stepped(self._optimizer)
         except GivenUp as error:  # what the step changed is brought along
             self.come_back(error)
@@ -262,11 +262,11 @@ class WorkerSession:
         codec_state = self.replica.codec_state
         return msgspec.structs.replace(
             less(mine, self._before),
-            bytes_sent=self.comm.bytes_sent,
+            bytes_sent=self.comm.dispatcher.bytes_sent,
             bytes_dense=self.bytes_dense,
             updates_sent=self.exchange.sent,
             updates_included=self.exchange.included,
-            staleness=self.exchange.staleness if self.exchange.sent and self.comm.bytes_sent else 0.0,
+            staleness=self.exchange.staleness if self.exchange.sent and self.comm.dispatcher.bytes_sent else 0.0,
             counted=" ".join(f"{name}={value:g}" for name, value in self.exchange.figures().items())[:1024],
             density=float(codec_state.density) if codec_state is not None else 0.0,
             tau=float(codec_state.tau) if codec_state is not None else 0.0,
@@ -329,6 +329,7 @@ class WorkerSession:
             self.validation,
             self.statistics,
             averages=self.comm.status.averages or (self.finish_policy == "average" and not consensus),
+            folder=handover_folder(self.settings, self.comm.transport.supervisor.address),
         )
         try:
             finishing.run()

@@ -36,6 +36,7 @@ from taut.testing.worlds.method_world import MethodWorld
 from taut.transport.framing import encode, payload_count
 from taut.transport.memory import MemoryNetwork
 from taut.worker.comm.comm_thread import CommThread
+from taut.worker.comm.dispatcher import Dispatcher
 from taut.worker.comm.phase_protocols import Protocol
 
 DISPATCHER = "dispatcher"  # beside the strategies: a worker's communication thread
@@ -105,12 +106,12 @@ def _fuzz_dispatcher(count: int, choose: random.Random, lies: Lies) -> None:
     def protocol() -> Protocol:
         return choose.choice((Channels(limit_nbytes=4000), parse("async").stream(b"".join, budget_nbytes=200)))
 
-    comm = CommThread(mine, lambda _: protocol(), state_limit_nbytes=10_000)
+    comm = CommThread(Dispatcher(mine, lambda _: protocol(), state_limit_nbytes=10_000))
     comm.join_alone(0, [wire.member(1)])
     for _ in range(count):
         what = choose.random()
         if what < 0.05:
-            comm.work(None)
+            comm.dispatcher.work(None)
             comm.protocols.advance(protocol())
             comm.transfer.enter(comm.phase_protocol.phase)
         elif what < 0.3:
@@ -123,7 +124,7 @@ def _fuzz_dispatcher(count: int, choose: random.Random, lies: Lies) -> None:
         before = sum(comm.rejections.counts.values())
         theirs.send(0, frames)
         theirs.receive(0.0)
-        comm.work(0.0)
+        comm.dispatcher.work(0.0)
         refused = sum(comm.rejections.counts.values()) > before
         lies.refused, lies.taken = lies.refused + refused, lies.taken + (not refused)
     comm.close()

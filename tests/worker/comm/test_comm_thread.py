@@ -14,6 +14,7 @@ from taut.testing import FakeClock
 from taut.transport.framing import decode, encode
 from taut.transport.transport import Transport
 from taut.worker.comm.comm_thread import CommThread
+from taut.worker.comm.dispatcher import Dispatcher
 
 
 class Deaf(Transport):
@@ -45,7 +46,7 @@ class Deaf(Transport):
 
 def test_closing_does_not_wait_for_a_supervisor_that_takes_nothing() -> None:
     transport = Deaf()
-    node = CommThread(transport, lambda _: Asynchronous(merge=b"".join))
+    node = CommThread(Dispatcher(transport, lambda _: Asynchronous(merge=b"".join)))
     node.start()
     node.say(Done())
     node.close(linger_s=0.2)
@@ -54,7 +55,7 @@ def test_closing_does_not_wait_for_a_supervisor_that_takes_nothing() -> None:
 
 def waiting_node(clock: FakeClock) -> CommThread:
     """A worker that has a neighbour, and whose supervisor fell silent long ago."""
-    node = CommThread(Deaf(), lambda _: Asynchronous(merge=b"".join), clock=clock)
+    node = CommThread(Dispatcher(Deaf(), lambda _: Asynchronous(merge=b"".join), clock=clock))
     node.join_alone(0, [])
     node.status.silent_since_s = clock.now()
     clock.advance(10 * node.supervisor.patience_s)
@@ -99,14 +100,14 @@ class Heard(Deaf):
 
 def test_a_worker_says_where_it_stands_once_for_each_loss_whichever_pulse_tells_it() -> None:
     transport, clock = Heard(), FakeClock()
-    node = CommThread(transport, lambda _: Asynchronous(merge=b"".join), clock=clock)
+    node = CommThread(Dispatcher(transport, lambda _: Asynchronous(merge=b"".join), clock=clock))
     node.join_alone(0, [])
     node.supervisor.standing = lambda: Returned(0, "training", 0, [], [])
 
     def answers(*pulses: Pulse) -> int:
         transport.sent.clear()
         transport.arriving += [(SUPERVISOR, encode(pulse, ())) for pulse in pulses]
-        node.work(0.0)
+        node.dispatcher.work(0.0)
         return sum(isinstance(message, Returned) for message in transport.sent)
 
     assert answers(Pulse()) == 0

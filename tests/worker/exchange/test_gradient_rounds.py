@@ -23,8 +23,8 @@ from taut.topologies.registry import parse as parse_topology
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.rejections import Rejections
 from taut.worker.exchange.buckets import GradientBuckets
-from taut.worker.exchange.gradients import gradient_rounds
-from taut.worker.exchange.torch_distributed import RENDEZVOUS, TorchDistributedExchange
+from taut.worker.exchange.gradients import GradientExchange
+from taut.worker.exchange.torch_distributed import RENDEZVOUS, TorchDistributedGroup
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.optimizers import joined, members_of
 from taut.worker.model.replica import Replica
@@ -53,7 +53,7 @@ class SyncSeat(ThreadSeat):
     def __init__(self, node: CommThread, params: FlatParams, method: Sync, codec: str) -> None:
         super().__init__(node, params)
         replica = Replica(params, parse_codec(codec), uses_codec=False)
-        self.exchange = gradient_rounds(method, replica, node, parse_topology("complete"), self.watch)
+        self.exchange = GradientExchange(method, replica, node, parse_topology("complete"), self.watch)
         if codec != "dense":
             self.exchange.local.coder = FlatParamsCodec(replica.codec, params, self.watch, node.rank, node.workers)
         self.phases = SimpleNamespace(changed=None)  # there is one
@@ -371,9 +371,9 @@ def test_a_gradient_that_is_not_finite_is_named_and_not_sent() -> None:
 
 
 def test_a_rendezvous_that_is_no_text_is_counted_against_its_sender() -> None:
-    exchange: Any = TorchDistributedExchange.__new__(TorchDistributedExchange)
-    exchange.comm = SimpleNamespace(rejections=Rejections())
-    exchange._deliver(Heard(0, Note(RENDEZVOUS, 4000), b"\xff\xfe"))
-    assert exchange._store_at is None and exchange.comm.rejections.counts[0] == 1
-    exchange._deliver(Heard(0, Note(RENDEZVOUS, 4000), b"10.0.0.7"))
-    assert exchange._store_at == ("10.0.0.7", 4000)
+    group: Any = TorchDistributedGroup.__new__(TorchDistributedGroup)
+    group._comm = SimpleNamespace(rejections=Rejections())
+    group.deliver(Heard(0, Note(RENDEZVOUS, 4000), b"\xff\xfe"))
+    assert group._store_at is None and group._comm.rejections.counts[0] == 1
+    group.deliver(Heard(0, Note(RENDEZVOUS, 4000), b"10.0.0.7"))
+    assert group._store_at == ("10.0.0.7", 4000)

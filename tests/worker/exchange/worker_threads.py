@@ -9,8 +9,8 @@ from typing import Any
 from taut.core.messages import Member, Roster
 from taut.transport.memory import MemoryNetwork
 from taut.worker.comm.comm_thread import CommThread
+from taut.worker.comm.dispatcher import Dispatcher
 from taut.worker.data.batches import OwnLeases
-from taut.worker.exchange.base import run_turn
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.time_split import Stopwatch
 
@@ -29,7 +29,7 @@ class ThreadSeat:
 
     def __getattr__(self, name: str) -> Any:
         if name in ("before_step", "after_step"):
-            return lambda *given: run_turn(getattr(self.exchange, name)(*given), self.comm, self.watch)
+            return lambda *given: self.comm.run_turn(getattr(self.exchange, name)(*given), self.watch)
         if name == "attach":
             return self.exchange.attach
         raise AttributeError(name)
@@ -55,7 +55,7 @@ def in_threads(protocols: list[Callable[[], Any]], work: Callable[[int, CommThre
     wire, ranks = MemoryNetwork(), range(len(protocols))
     transports = [wire.transport(rank) for rank in ranks]
     members = [Member(rank, transports[rank].address, "", ready=True) for rank in ranks]
-    nodes = [CommThread(transports[rank], lambda _, rank=rank: protocols[rank]()) for rank in ranks]
+    nodes = [CommThread(Dispatcher(transports[rank], lambda _, rank=rank: protocols[rank]())) for rank in ranks]
     failures: list[BaseException] = []
     for rank, node in enumerate(nodes):
         node.join_alone(rank, [member for member in members if member.rank != rank])

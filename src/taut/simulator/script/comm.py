@@ -13,7 +13,7 @@ from taut.simulator.script.fibers import NS, EventLoop, Fiber
 from taut.transport.framing import PEER_QUEUE, nbytes
 from taut.transport.transport import Transport
 from taut.worker.comm.comm_thread import CommThread
-from taut.worker.comm.dispatcher import TICK_S
+from taut.worker.comm.dispatcher import TICK_S, Dispatcher
 from taut.worker.comm.phase_protocols import PhaseProtocol
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class VirtualCommThread(CommThread):
     transport: VirtualTransport
 
     def __init__(self, fiber: Fiber, transport: VirtualTransport, make_strategy: Any, **options: Any) -> None:
-        super().__init__(transport, make_strategy, clock=fiber.loop, **options)
+        super().__init__(Dispatcher(transport, make_strategy, clock=fiber.loop, **options))
         self.fiber, self.loop = fiber, fiber.loop
         self._waits = self._ended = False
         self.status.changed = _FiberCondition(self._ring, self._rest)  # type: ignore[assignment]
@@ -153,6 +153,10 @@ class VirtualCommThread(CommThread):
         if not self.transport.closed:
             self.work(None)
             self.transport.close()
+
+    def retire(self) -> PhaseProtocol:
+        self.close()
+        return self.phase_protocol
 
     def pump(self, receive: bool) -> None:
         self.work(0.0 if receive else None)
@@ -185,7 +189,7 @@ class VirtualCommThread(CommThread):
             return
         self._busy = True
         try:
-            super().work(timeout_s)
+            self.dispatcher.work(timeout_s)
         finally:
             self._busy = False
 

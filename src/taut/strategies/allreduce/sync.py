@@ -249,24 +249,19 @@ class Sync(m.Method):
         if state.waiting and all(bucket.done for bucket in state.buckets):
             state.waiting = False
             state.rounds += 1
+            length = state.head_length
             for bucket in state.buckets:
-                self._write(state, bucket)
+                total = bucket.machine.mean(state.local.x[bucket.lo : bucket.hi])
+                if state.present is not None:
+                    state.present[bucket.first : bucket.last] = bucket.machine.extra[length:] if total else 0.0
                 bucket.launched = False
+            state.agree(bucket.machine.extra[:length] if total else [0.0] * length, total, bucket.machine.contributors)
             actions.append(m.Proceed())
             machine = state.buckets[0].machine
             if machine.ending == machine.contributors and not state.finished:
                 state.finished = True
                 actions.append(m.Finished())
         return actions
-
-    def _write(self, state: SyncState, bucket: GradientBucket) -> None:
-        total = bucket.machine.mean(state.local.x[bucket.lo : bucket.hi])
-        length = state.head_length
-        if bucket is state.buckets[-1]:
-            numbers = bucket.machine.extra[:length] if total else [0.0] * length
-            state.agree(numbers, total, bucket.machine.contributors)
-        if state.present is not None:
-            state.present[bucket.first : bucket.last] = bucket.machine.extra[length:] if total else 0.0
 
     def agreed_rate(self, state: SyncState) -> float | None:
         return state.rate

@@ -100,7 +100,9 @@ class Channels:
     def start(self, rank: int, synced: bool) -> ChannelsState:
         return ChannelsState(rank, synced)
 
-    def on(self, state: ChannelsState, event: ev.Event, now: float) -> list[ev.Action]:
+    def on(  # noqa: PLR0912  # one case per event
+        self, state: ChannelsState, event: ev.Event, now: float
+    ) -> list[ev.Action]:
         """Tell ``state`` (changed in place) that ``event`` happened; return what is to be done about it."""
         actions: list[ev.Action] = []
         match event:
@@ -112,7 +114,10 @@ class Channels:
             case ev.Arrived(sender, message, payloads):
                 channel = state.links.get(sender)
                 if channel is not None:
-                    self._arrived(sender, channel, message, payloads, now, actions)
+                    if isinstance(message, Parcel):
+                        self._take(sender, channel, message, payloads[0], now, actions)
+                    else:
+                        _take_receipt(channel, message, now)
                     self._pump(sender, channel, now, actions)
             case ev.PeerJoined(rank):
                 state.links.setdefault(rank, Channel())
@@ -162,29 +167,20 @@ class Channels:
             channel.receipt_due = channel.gap = False
             channel.unconfirmed = 0
 
-    def _arrived(
-        self, sender: int, channel: Channel, message: object, payloads: list[bytes], now: float, actions: list[ev.Action]
+    def _take(
+        self, sender: int, channel: Channel, parcel: Parcel, payload: bytes, now: float, actions: list[ev.Action]
     ) -> None:
-        if isinstance(message, Receipt):
-            _confirmed(channel, message.received, now)
-            if message.gap and channel.sent and message.received > channel.mended:
-                channel.mended = message.received  # once for each gap: what is on its way already may fill it
-                channel.rewind()
-            return
-        if not isinstance(message, Parcel):
-            raise MalformedMessage(f"{type(message).__name__} in a run whose workers talk through channels")
-        _confirmed(channel, message.received, now)
-        if message.seq > channel.received + FAR:
-            raise MalformedMessage(f"parcel {message.seq}, of which {channel.received} have come")
-        if message.seq <= channel.received:
+        """Take a parcel if it is the next of its channel; the last part of a message makes it whole."""
+        _confirmed(channel, parcel.received, now)
+        if parcel.seq > channel.received + FAR:
+            raise MalformedMessage(f"parcel {parcel.seq}, of which {channel.received} have come")
+        if parcel.seq <= channel.received:
             channel.receipt_due = True  # a repetition: our receipt was lost, perhaps
-        elif message.seq > channel.received + 1:
+            return
+        if parcel.seq > channel.received + 1:
             channel.gap = channel.gap_told < channel.received
             channel.gap_told = channel.received
-        else:
-            self._take(sender, channel, message, payloads[0], actions)
-
-    def _take(self, sender: int, channel: Channel, parcel: Parcel, payload: bytes, actions: list[ev.Action]) -> None:
+            return
         if parcel.part != len(channel.parts):
             raise MalformedMessage(f"part {parcel.part} where part {len(channel.parts)} of a message was due")
         if channel.parts_nbytes + len(payload) + PART_NBYTES * len(channel.parts) > self.limit_nbytes:
@@ -198,6 +194,15 @@ class Channels:
             channel.parts.clear()
             channel.parts_nbytes = 0
             actions.append(ev.Heard(sender, parcel.note, whole))
+
+
+def _take_receipt(channel: Channel, receipt: object, now: float) -> None:
+    if not isinstance(receipt, Receipt):
+        raise MalformedMessage(f"{type(receipt).__name__} in a run whose workers talk through channels")
+    _confirmed(channel, receipt.received, now)
+    if receipt.gap and channel.sent and receipt.received > channel.mended:
+        channel.mended = receipt.received  # once for each gap: what is on its way already may fill it
+        channel.rewind()
 
 
 def _confirmed(channel: Channel, received: int, now: float) -> None:

@@ -10,52 +10,37 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from taut.core import events as ev
 from taut.core.callbacks import do_nothing
-from taut.core.clock import Clock
-from taut.core.messages import (
-    Member,
-    Message,
-    Statistics,
-    Welcome,
-)
+from taut.core.messages import Member, Message, Welcome
 from taut.errors import SupervisorLost
 from taut.strategies.delivery.channels import ChannelsState
-from taut.transport.transport import Transport
 from taut.worker.comm.dispatcher import TICK_S, Dispatcher
 from taut.worker.comm.phase_protocols import PhaseProtocol, Protocol
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.model.snapshot import Snapshot
 
+if TYPE_CHECKING:
+    from taut.worker.exchange.turns import Wait
+    from taut.worker.time_split import Stopwatch
+
 AGAIN_S = 5.0  # far beyond any round trip to a supervisor whose pulse is still felt
 LONGER = 4.0  # times the longest wait for others so far: something must have happened to them
 
 
-class CommThread(Dispatcher):
-    """A dispatcher with a thread of its own, and what the training thread asks of it."""
+class CommThread:
+    """The thread that works for ``dispatcher``, and what the training thread asks of it."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        make_strategy: Callable[[Welcome], Protocol],
-        *,
-        statistics: Callable[[], Statistics] = Statistics,
-        sketch: Callable[[], list[float]] = list,
-        clock: Clock | None = None,
-        state_limit_nbytes: int = 1 << 40,
-    ) -> None:
-        super().__init__(
-            transport,
-            make_strategy,
-            statistics=statistics,
-            sketch=sketch,
-            clock=clock,
-            state_limit_nbytes=state_limit_nbytes,
-        )
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.dispatcher, self._commands = dispatcher, dispatcher.commands
+        self.transport, self.clock, self.status = dispatcher.transport, dispatcher.clock, dispatcher.status
+        self.supervisor, self.transfer = dispatcher.supervisor, dispatcher.transfer
+        self.protocols, self.rejections = dispatcher.protocols, dispatcher.rejections
         self._closing: float | None = None  # asked to end, after so many seconds at most
         self._closing_s: float | None = None
         # The transport is used by one thread at a time. In training, that may be the training thread itself: waking
@@ -68,6 +53,20 @@ class CommThread(Dispatcher):
         self.aside: Callable[[], None] = do_nothing  # done in every wait: somebody may be in the phase before still
         self.complement: Callable[[Snapshot], Snapshot] = _as_it_is  # what goes with the weights to a newcomer
         self._thread = threading.Thread(target=self._run, name="taut-communication", daemon=True)
+
+    @property
+    def rank(self) -> int:
+        return self.dispatcher.rank
+
+    @property
+    def workers(self) -> int:
+        """Return how many workers are in the run, this one included."""
+        return self.dispatcher.workers
+
+    @property
+    def phase_protocol(self) -> PhaseProtocol:
+        """Return the present phase's protocol; there is one from the welcome on."""
+        return self.protocols.phase_protocol
 
     # ------------------------------------------------------------------------------------- the training thread
 
@@ -88,7 +87,7 @@ class CommThread(Dispatcher):
         """Carry out what was asked for (what was published is in the log then), close, and return the present phase's
         protocol as it is left: this worker was evicted."""
         with self._transport_lock:
-            self.work(None)
+            self.dispatcher.work(None)
         self.close()
         return self.phase_protocol
 
@@ -112,7 +111,7 @@ class CommThread(Dispatcher):
             return
         try:
             self._pumped_s = self.clock.now()
-            self.work(0.0 if receive else None)
+            self.dispatcher.work(0.0 if receive else None)
         except Exception as error:  # not Ctrl-C, which may come at any moment: the worker leaves in order then
             self.status.fail(error)
             raise
@@ -158,10 +157,9 @@ class CommThread(Dispatcher):
     def join_alone(self, rank: int, neighbours: Sequence[Member]) -> None:
         """Begin as worker ``rank`` without a supervisor (before ``start``): these are the neighbours, and all begin
         alike."""
-        self.rank = rank
-        welcome = Welcome(rank, "", 0, len(neighbours) + 1, "{}")
-        self.protocols.begin(self.make_strategy(welcome), rank, synced=True)
-        self.workers = len(neighbours) + 1
+        self.dispatcher.rank, self.dispatcher.workers = rank, len(neighbours) + 1
+        welcome = Welcome(rank, "", 0, self.workers, "{}")
+        self.protocols.begin(self.dispatcher.make_strategy(welcome), rank, synced=True)
         for member in neighbours:
             self.transport.admit(member)
             self._commands.append(partial(self.protocols.met, member.rank, 0))
@@ -179,6 +177,27 @@ class CommThread(Dispatcher):
         assert isinstance(state, ChannelsState), "streams are delivered"
         marks = state.posted()
         self.wait(lambda _: state.received(marks), idle)
+
+    def run_turn(
+        self, turn: Iterable[Wait | None], watch: Stopwatch | None, again: Callable[[], None] | None = None
+    ) -> None:
+        """Carry out ``turn`` in this thread, blocking where it waits. ``watch``: to charge the waits to. ``again`` is
+        called now and then in a wait for the supervisor."""
+        asked_s = self.clock.now() if again is not None else 0.0
+        for wait in turn:
+            if wait is None:
+                continue
+            if wait.pauses:
+                if self.supervisor.lost():
+                    raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
+                self.pause(wait.idle, wait.until)
+                if again is not None and self.clock.now() - asked_s > AGAIN_S:
+                    again()
+                    asked_s = self.clock.now()
+            else:
+                self.wait(lambda _: wait.until(), wait.idle, again, wait.on_supervisor)  # noqa: B023
+            if watch is not None:
+                watch.charge("wait")
 
     def pause(self, idle: Callable[[], None], over: Callable[[], bool]) -> None:
         """Wait until something happens, or for a moment."""
@@ -266,7 +285,7 @@ class CommThread(Dispatcher):
                     self._rested.clear()
                     continue
                 with self._transport_lock:
-                    self.work(TICK_S)
+                    self.dispatcher.work(TICK_S)
         except BaseException as error:
             self.status.fail(error)
         finally:

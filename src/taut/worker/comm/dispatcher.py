@@ -21,7 +21,7 @@ from taut.topologies.shape import Shape
 from taut.transport.framing import decode, encode, nbytes
 from taut.transport.transport import Transport
 from taut.worker.comm.election import ElectionDriver
-from taut.worker.comm.phase_protocols import PhaseProtocol, PhaseProtocols, Protocol, Tagged
+from taut.worker.comm.phase_protocols import PhaseProtocols, Protocol, Tagged
 from taut.worker.comm.rejections import Rejections
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.comm.state_transfer import StateTransfer
@@ -55,7 +55,7 @@ class Dispatcher:
         self.rank = -1
         self.workers = 1  # in the run, this one included
         self.bytes_sent = 0
-        self._commands: deque[Callable[[], None]] = deque()  # what the training thread asks for
+        self.commands: deque[Callable[[], None]] = deque()  # what the training thread asks for
         self._ticked_s = float("-inf")
 
     def join_elections(self) -> None:
@@ -77,11 +77,6 @@ class Dispatcher:
         ready = {member.rank for member in roster.members if member.ready and member.first_phase <= phase}
         return Membership(self.rank, tuple(sorted(ready | {self.rank})), shape, roster.stamp)
 
-    @property
-    def phase_protocol(self) -> PhaseProtocol:
-        """Return the present phase's protocol; there is one from the welcome on."""
-        return self.protocols.phase_protocol
-
     def work(self, timeout_s: float | None) -> None:
         """Take in what came (``None``: not now), carry out what the training thread asked for, and do what is due."""
         for sender, frames in self.transport.receive(timeout_s) if timeout_s is not None else ():
@@ -100,8 +95,8 @@ class Dispatcher:
                         self._on_request(sender, message, payloads)
             except MalformedMessage as error:
                 self.rejections.add(sender, str(error))
-        while self._commands:
-            self._commands.popleft()()
+        while self.commands:
+            self.commands.popleft()()
         self.supervisor.send()
         self._on_time(self.clock.now())
 
@@ -132,7 +127,7 @@ class Dispatcher:
                 self.protocols.met(member.rank, member.first_phase)
         self.workers = len(roster.members)
         first_phase = next((member.first_phase for member in roster.members if member.rank == self.rank), 0)
-        if first_phase > self.phase_protocol.phase and self.status.welcome is not None:
+        if first_phase > self.protocols.phase_protocol.phase and self.status.welcome is not None:
             self._begin(msgspec.structs.replace(self.status.welcome, started=True, phase=first_phase))
         if self.election is not None:
             self.election.entered(roster)
@@ -160,7 +155,7 @@ class Dispatcher:
             case msg.StateRequest():
                 self.transfer.asked(sender, message)
             case msg.StateChunk():
-                self.transfer.arrived(sender, message, payloads, self.phase_protocol.state, self.clock.now())
+                self.transfer.arrived(sender, message, payloads, self.protocols.phase_protocol.state, self.clock.now())
             case msg.Presence() if self.election is not None:
                 self.election.heard(sender, message, self.clock.now())
 
@@ -171,7 +166,7 @@ class Dispatcher:
             self._ticked_s = now
             if self.protocols.present is not None:
                 self.protocols.tell_all(Tick())
-                self.transfer.go_on(self.phase_protocol.state, now)
+                self.transfer.go_on(self.protocols.phase_protocol.state, now)
         if self.protocols.present is not None:
             self.supervisor.beat(now, self._complaints, self.rejections.disputes)
         if self.election is not None:

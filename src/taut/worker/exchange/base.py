@@ -6,10 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from taut.errors import SupervisorLost
-from taut.worker.comm.comm_thread import AGAIN_S, CommThread
+from taut.core.callbacks import do_nothing
 from taut.worker.comm.run_status import RunStatus
-from taut.worker.exchange.turns import Wait
+from taut.worker.exchange.turns import Turn, Wait
 from taut.worker.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -18,29 +17,6 @@ if TYPE_CHECKING:
     from taut.strategies.allreduce.round_speeds import RoundSpeeds
     from taut.strategies.rate_scaling import RateScaling
     from taut.worker.model.vector_views import FlatParamsCodec
-    from taut.worker.time_split import Stopwatch
-
-
-def run_turn(
-    turn: Iterable[Wait | None], comm: CommThread, watch: Stopwatch | None, again: Callable[[], None] | None = None
-) -> None:
-    """Carry out ``turn`` in this thread, blocking where it waits. ``watch``: to charge the waits to. ``again`` is called
-    now and then in a wait for the supervisor."""
-    asked_s = comm.clock.now() if again is not None else 0.0
-    for wait in turn:
-        if wait is None:
-            continue
-        if wait.pauses:
-            if comm.supervisor.lost():
-                raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
-            comm.pause(wait.idle, wait.until)
-            if again is not None and comm.clock.now() - asked_s > AGAIN_S:
-                again()
-                asked_s = comm.clock.now()
-        else:
-            comm.wait(lambda _: wait.until(), wait.idle, again, wait.on_supervisor)  # noqa: B023
-        if watch is not None:
-            watch.charge("wait")
 
 
 class Exchange(ABC):
@@ -56,6 +32,7 @@ class Exchange(ABC):
     exchanges_gradients = False  # in `before_step`, and clips them where `worker.step` is asked to
     shares_speeds = False  # in rounds, for parts of a global batch
     scaling: RateScaling | None = None  # of learning rates, by the number of workers
+    before_own_turn: Callable[[], None] = staticmethod(do_nothing)  # called before each turn without data
     method_state: Any = None  # the method's, where there is one and it has started
 
     @property
@@ -103,6 +80,10 @@ class Exchange(ABC):
     @abstractmethod
     def idle(self) -> None:
         """Include what comes, and serve newcomers, while this worker waits for something else."""
+
+    def own_turn(self, samples: int) -> Turn:
+        """Take a turn that the script does not ask for; streams have none."""
+        yield from ()
 
     @abstractmethod
     def wait(self, until: Callable[[RunStatus], bool], again: Callable[[], None]) -> None:

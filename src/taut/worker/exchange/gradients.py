@@ -28,6 +28,7 @@ from taut.worker.exchange.buckets import GradientBuckets
 from taut.worker.exchange.newcomer_state import NewcomerState
 from taut.worker.exchange.round_driver import FORWARD_SHARE, GradientDriver
 from taut.worker.exchange.rounds import RoundExchange
+from taut.worker.exchange.torch_distributed import TorchDistributedGroup
 from taut.worker.exchange.turns import Turn
 from taut.worker.model.hyperparameters import Hyperparameters
 from taut.worker.model.optimizers import members_of
@@ -58,11 +59,13 @@ class GradientExchange(RoundExchange):
     _computed = 0  # elements whose gradients are there, in this backward
 
     def __init__(self, method: Sync, replica: Replica, comm: CommThread, shape: Shape, watch: Stopwatch) -> None:
-        super().__init__(method, replica, comm, shape, watch)
+        super().__init__(method, Gradients(replica.params), replica, comm, shape, watch)
         self.driver = GradientDriver(method, self)
+        self._torch = TorchDistributedGroup(self) if method.backend is not None else None
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
-        super().attach(optimizer)
+        self.check_optimizer(optimizer)
+        self._optimizer = optimizer
         members = members_of(optimizer)
         self._settings = [Hyperparameters(member) for member in members]
         for member, settings in zip(members, self._settings, strict=True):
@@ -91,7 +94,7 @@ class GradientExchange(RoundExchange):
     def share_speed(self, global_batch: int, speed: float) -> RoundSpeeds | None:
         if self.shares_speeds:
             self.method_state.global_batch = global_batch * self.method.every
-        return super().share_speed(global_batch, speed)
+        return self.take_speeds(speed)
 
     def accompany(self, also: Mapping[str, Any]) -> None:
         self._newcomers.also = also
@@ -105,12 +108,14 @@ class GradientExchange(RoundExchange):
 
     def start(self) -> None:
         self.local.since = NEW if self.lacks_state else 0
-        super().start()
+        self.start_method()
         self._newcomers.start()
         self._say_if_dense()
         if self.method.launches and len(self.method_state.buckets) > 1:
             bounds = [(bucket.first, bucket.last) for bucket in self.method_state.buckets]
             self._buckets = GradientBuckets(self.replica.params.parameters, bounds, self._launch)
+        if self._torch is not None:
+            self._torch.connect()
 
     def _say_if_dense(self) -> None:
         """Warn once of a codec that was asked for and would not pay."""
@@ -126,7 +131,9 @@ class GradientExchange(RoundExchange):
         )
 
     def catch_up(self) -> None:
-        super().catch_up()
+        if self._torch is not None:
+            self._torch.check_members()
+        self.hear()
         if self.method_state is not None and self.method.takes_newcomers:
             self._newcomers.serve(self._optimizer)
 
@@ -181,7 +188,7 @@ class GradientExchange(RoundExchange):
 
     def turn(self, samples: int) -> Turn:
         """Average the gradients with those of the others."""
-        return self.driver.turn(samples, self._first_rate)
+        return self.driver.turn(samples, self._first_rate) if self._torch is None else self._torch.turn(samples)
 
     def _prepare_turn(self, members: Collection[int]) -> None:
         if self._buckets is not None:
@@ -250,6 +257,7 @@ class GradientExchange(RoundExchange):
     def own_turn(self, samples: int) -> Turn:
         """Take a turn, and make the optimizer's step if any worker had data. Without samples, the gradients that the
         script's loop has gathered so far are laid aside meanwhile."""
+        self.before_own_turn()
         parameters, driver = self.replica.params.parameters, self.driver
         aside = [parameter.grad for parameter in parameters]
         gathered = driver.gathered, driver.micro_batches, self.local.scale
@@ -269,7 +277,7 @@ class GradientExchange(RoundExchange):
     def finish(self) -> None:
         if not self.driver.gathered:
             self._clear()
-        super().finish()
+        self.run(self.driver.finish())
         self._clear()
         self.abandon()
 
@@ -280,12 +288,3 @@ class GradientExchange(RoundExchange):
     def _clear(self) -> None:
         for parameter in self.replica.params.parameters:
             parameter.grad = None
-
-
-def gradient_rounds(method: Sync, replica: Replica, comm: CommThread, shape: Shape, watch: Stopwatch) -> GradientExchange:
-    """Return the exchange that ``method`` asks for: by our own all-reduce, or by that of torch.distributed."""
-    if method.backend is None:
-        return GradientExchange(method, replica, comm, shape, watch)
-    from taut.worker.exchange.torch_distributed import TorchDistributedExchange
-
-    return TorchDistributedExchange(method, replica, comm, shape, watch)

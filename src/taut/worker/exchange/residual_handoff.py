@@ -53,7 +53,7 @@ class ResidualHandoffDriver:
 
     def _members(self) -> tuple[int, ...]:
         return (
-            self.comm.membership(Complete(), self.phase_protocol.phase).members
+            self.comm.dispatcher.membership(Complete(), self.phase_protocol.phase).members
             if self.comm.status.roster is not None
             else ()
         )

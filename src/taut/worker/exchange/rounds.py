@@ -1,20 +1,22 @@
-"""Methods in the runtime: the turns of ``round_driver.py`` over the weights, with a communication thread."""
+"""Methods in the runtime: what the turns of ``round_driver.py`` need of the communication thread and the replica. The
+vector is the weights (``weights.py``) or the gradients (``gradients.py``)."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from taut.errors import MalformedMessage, Misuse
+from taut.errors import MalformedMessage
 from taut.strategies.api import Finished, Heard, MembersChanged, Method, MethodAction, Proceed, Refuse, Tell
 from taut.topologies.shape import Shape
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.run_status import RunStatus
-from taut.worker.exchange.base import Exchange, run_turn
+from taut.worker.exchange.base import Exchange
 from taut.worker.exchange.residual_handoff import ResidualHandoffDriver
 from taut.worker.exchange.round_driver import RoundDriver
-from taut.worker.exchange.turns import Turn, Wait
+from taut.worker.exchange.turns import Turn
 from taut.worker.model.optimizers import members_of
 from taut.worker.model.replica import Replica
 from taut.worker.model.vector_views import FlatParamsCodec, Gradients, Weights
@@ -29,61 +31,65 @@ Seen = TypeVar("Seen")
 
 
 class RoundExchange(Exchange):
-    """Drives ``method`` on ``comm``, and is the ``RoundIO`` of its turns. All of it belongs to the training thread, but
-    for a ``concurrent`` method's messages, which the communication thread hands over at once; ``_lock`` keeps the two
-    apart."""
+    """Drives ``method`` on ``comm``, over ``local``, and is the ``RoundIO`` of its turns. All of it belongs to the
+    training thread, but for a ``concurrent`` method's messages, which the communication thread hands over at once;
+    ``_lock`` keeps the two apart."""
 
-    local: Weights | Gradients
+    driver: RoundDriver
 
-    def __init__(self, method: Method, replica: Replica, comm: CommThread, shape: Shape, watch: Stopwatch) -> None:
-        self.method, self.replica, self.comm, self.shape, self.watch = method, replica, comm, shape, watch
-        self.local = Gradients(replica.params) if method.vector == "gradients" else Weights(replica)
-        self._gradients = Gradients(replica.params) if method.shapes_gradient else None
-        self.driver = RoundDriver(method, self)
+    def __init__(
+        self,
+        method: Method,
+        local: Weights | Gradients,
+        replica: Replica,
+        comm: CommThread,
+        shape: Shape,
+        watch: Stopwatch,
+    ) -> None:
+        self.method, self.local, self.replica = method, local, replica
+        self.comm, self.shape, self.watch = comm, shape, watch
         self.version = -1
-        self.now, self.charge, self.put_back = comm.clock.now, watch.charge, self.local.put_back
+        self.now, self.charge, self.put_back = comm.clock.now, watch.charge, local.put_back
         self._lock = threading.RLock()
         self._last_figures: dict[str, float] = {}
         self._early: list[Heard] = []  # what others, who started before, told a concurrent method
         self.phase_protocol = comm.phase_protocol  # of the phase that this is the exchange of
         self.handoff = ResidualHandoffDriver(comm, self._inherit)
         if method.concurrent:
-            self.phase_protocol.on_deliver = self._deliver
+            self.phase_protocol.on_deliver = self.deliver
 
     @property
     def coder(self) -> FlatParamsCodec | None:
         return self.local.coder
 
-    def start(self) -> None:
-        membership = self.comm.membership(self.shape, self.phase_protocol.phase)
+    def start_method(self) -> None:
+        """Start the method among the members that are ready, and hand over what came before."""
+        membership = self.comm.dispatcher.membership(self.shape, self.phase_protocol.phase)
         self.version = membership.version
-        if isinstance(self.local, Weights):
-            self.local.fetch()  # on a GPU, the copy is older than the run's state
         with self._lock:
             self.method_state = self.method.start(membership, self.local)
-            while self.method.concurrent and self.phase_protocol.mail:  # it came before the rest
-                self._deliver(self.phase_protocol.take_mail())
+            while self.phase_protocol.on_deliver is not None and self.phase_protocol.mail:  # it came before the rest
+                self.phase_protocol.on_deliver(self.phase_protocol.take_mail())
             for item in self._early:
-                self._deliver(item)
+                self.deliver(item)
             self._early.clear()
 
-    def attach(self, optimizer: torch.optim.Optimizer) -> None:
+    def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Raise ``Misuse`` for an optimizer that does not go with the method."""
         for member in members_of(optimizer):
             for group in member.param_groups:
                 settings = {name: value for name, value in group.items() if name != "params"}
                 self.method.check_optimizer(type(member).__name__, settings)
-        if self._gradients is not None and len(members_of(optimizer)) > 1:
-            given = f"{len(members_of(optimizer))} optimizers under {self.method.name}, which changes gradients"
-            raise Misuse(
-                given, "one optimizer", "put its parameters into groups of one optimizer, or take another strategy"
-            )
-        self._optimizer = optimizer
 
     @property
     def shares_speeds(self) -> bool:  # type: ignore[override]
         return self.method_state is not None and self.method.shares_speeds
 
     def share_speed(self, global_batch: int, speed: float) -> RoundSpeeds | None:
+        return self.take_speeds(speed)
+
+    def take_speeds(self, speed: float) -> RoundSpeeds | None:
+        """Note this worker's speed for the next round; return those of the last one, once."""
         if not self.shares_speeds:
             return None
         self.method_state.speed = speed
@@ -94,24 +100,10 @@ class RoundExchange(Exchange):
     # -------------------------------------------------------------------------------------------------- turns
 
     def run(self, turn: Turn) -> None:
-        run_turn(turn, self.comm, self.watch)
-
-    def before_step(self, samples: int, rate: float, members: Collection[int]) -> Iterable[Wait | None]:
-        self.watch.reached(1.0)
-        self.watch.charge("compute")
-        if self._gradients is not None:
-            self._gradients.fetch()
-            self.method.shape_gradient(self.method_state, self._gradients.x, rate)
-            self._gradients.put_back()
-            self.watch.charge("merge")
-        return ()
-
-    def after_step(self, samples: int, rate: float) -> Turn:
-        yield from self.driver.turn(samples, rate)
-        self.replica.update_sketch()
+        self.comm.run_turn(turn, self.watch)
 
     def wait(self, until: Callable[[RunStatus], bool], again: Callable[[], None]) -> None:
-        run_turn(self.driver.wait(lambda: until(self.comm.status)), self.comm, None, again)
+        self.comm.run_turn(self.driver.wait(lambda: until(self.comm.status)), None, again)
 
     def finish(self) -> None:
         self.run(self.driver.finish())
@@ -126,21 +118,27 @@ class RoundExchange(Exchange):
         if self.included != before and not self.driver.finished:
             self.put_back()  # else what a method that never waits was told now would be gone with the next fetch
 
-    def own_turn(self, samples: int) -> Turn:
-        return self.driver.turn(samples, 0.0)
+    @abstractmethod
+    def own_turn(self, samples: int) -> Turn: ...
 
-    def fetch(self, samples: int) -> None:
-        self.local.fetch()
+    @abstractmethod
+    def fetch(self, samples: int) -> None: ...
 
-    def catch_up(self) -> None:
+    @abstractmethod
+    def catch_up(self) -> None: ...
+
+    def hear(self) -> None:
+        """Tell the method what has come, and who is here; give the weights to a newcomer that asks for them."""
         roster = self.comm.status.roster
         if self.method_state is not None and roster is not None and roster.stamp != self.version:
             self.version = roster.stamp
             self.ask(
-                self.method.on, MembersChanged(self.comm.membership(self.shape, self.phase_protocol.phase)), self.now()
+                self.method.on,
+                MembersChanged(self.comm.dispatcher.membership(self.shape, self.phase_protocol.phase)),
+                self.now(),
             )
         while self.phase_protocol.mail and self.method_state is not None:  # before the start it waits
-            self._deliver(self.phase_protocol.take_mail())
+            self.deliver(self.phase_protocol.take_mail())
         if self.comm.transfer.wanted and self.phase_protocol is self.comm.phase_protocol:  # not of a phase that is over
             self.comm.grant(self.replica.state(), {})
 
@@ -158,7 +156,7 @@ class RoundExchange(Exchange):
     def hand_off(self) -> Turn:
         holder = self.replica if self.method.streams else self.local.coder
         if holder is not None:
-            neighbours = self.comm.membership(self.shape, self.phase_protocol.phase).neighbours()
+            neighbours = self.comm.dispatcher.membership(self.shape, self.phase_protocol.phase).neighbours()
             yield from self.handoff.hand_on(holder.residual_parts(), neighbours, self.idle)
 
     def pass_on(self) -> Turn:
@@ -190,11 +188,12 @@ class RoundExchange(Exchange):
                         self.driver.finished = True
                     case Refuse(sender, why):
                         self.comm.rejections.add(sender, why)
-            election = self.comm.election
+            election = self.comm.dispatcher.election
             if election is not None:
                 election.agreed = max(election.agreed, self.method.agreed(self.method_state))
 
-    def _deliver(self, item: Heard) -> None:
+    def deliver(self, item: Heard) -> None:
+        """Hand a message to the method, or keep it until that has started. From any thread."""
         with self._lock:
             if self.method_state is None:
                 self._early.append(item)

@@ -10,7 +10,7 @@ from taut.core.events import Ended, Taken, Ticked
 from taut.errors import MalformedMessage
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.run_status import RunStatus
-from taut.worker.exchange.base import Exchange, run_turn
+from taut.worker.exchange.base import Exchange
 from taut.worker.exchange.residual_handoff import ResidualHandoffDriver
 from taut.worker.exchange.stream_driver import ALONE_STEPS_PER_TURN, StreamDriver
 from taut.worker.exchange.turns import Turn, Wait
@@ -42,7 +42,7 @@ class CommStream:
 
     @property
     def bounded(self) -> bool:
-        return self.comm.bounded
+        return self.comm.dispatcher.bounded
 
     @property
     def horizon(self) -> float:
@@ -179,7 +179,7 @@ class StreamExchange(Exchange):
         self.driver = StreamDriver(self.io)
 
     def start(self) -> None:
-        run_turn(self.driver.start(), self.comm, self.watch)
+        self.comm.run_turn(self.driver.start(), self.watch)
 
     def after_step(self, samples: int, rate: float) -> Iterable[Wait | None]:
         return self.driver.turn() if self.driver.due() else ()
@@ -188,13 +188,13 @@ class StreamExchange(Exchange):
         self.driver.rest()
 
     def wait(self, until: Callable[[RunStatus], bool], again: Callable[[], None]) -> None:
-        run_turn(self.driver.wait(lambda: until(self.comm.status)), self.comm, None, again)
+        self.comm.run_turn(self.driver.wait(lambda: until(self.comm.status)), None, again)
 
     def finish(self) -> None:
-        run_turn(self.driver.finish(), self.comm, self.watch)
+        self.comm.run_turn(self.driver.finish(), self.watch)
 
     def leave(self) -> None:
-        run_turn(self.driver.leave(), self.comm, self.watch)
+        self.comm.run_turn(self.driver.leave(), self.watch)
 
     def joined(self, have: dict[int, int]) -> None:
         self.io.have.update(have)

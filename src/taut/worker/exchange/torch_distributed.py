@@ -14,33 +14,41 @@ from taut.core.events import Heard, Tell
 from taut.core.messages import Note
 from taut.errors import Misuse, PeerLost
 from taut.strategies.allreduce.group import OWN_NUMBERS
-from taut.worker.exchange.gradients import GradientExchange
 from taut.worker.exchange.turns import Turn
 
 if TYPE_CHECKING:
     import torch
 
+    from taut.worker.exchange.gradients import GradientExchange
+
 PATIENCE = datetime.timedelta(minutes=5)  # torch's own default is 30: too long to look at a worker that stands still
 RENDEZVOUS = "rendezvous"
 
 
-class TorchDistributedExchange(GradientExchange):
-    """Turns are all-reduces of one buffer: samples * gradients, then what ``Group`` and ``Sync`` send with them."""
+class TorchDistributedGroup:
+    """The group of the worker whose ``exchange`` this is. Turns are all-reduces of one buffer: samples * gradients, then
+    what ``Group`` and ``Sync`` send with them."""
 
     _members: tuple[int, ...] = ()
     _store_at: tuple[str, int] | None = None
     _group: Any = None
 
-    def start(self) -> None:
-        super().start()
-        membership = self.method_state.buckets[0].machine.membership
+    def __init__(self, exchange: GradientExchange) -> None:
+        self._exchange, self._method, self._comm = exchange, exchange.method, exchange.comm
+        self._params, self._local, self._watch = exchange.replica.params, exchange.local, exchange.watch
+        exchange.phase_protocol.on_deliver = self.deliver
+
+    def connect(self) -> None:
+        """Connect to the others, the method having started."""
+        state = self._exchange.method_state
+        membership = state.buckets[0].machine.membership
         self._members = membership.members
-        extra = self.method_state.head_length + len(self.local.present)
-        self._buffer = self._new_buffer(self.replica.params.size + OWN_NUMBERS + extra)
+        extra = state.head_length + len(self._local.present)
+        self._buffer = self._new_buffer(self._params.size + OWN_NUMBERS + extra)
         if membership.rank == self._members[0]:
             store = self._open_store()
         else:
-            self.comm.wait(lambda _: self._store_at is not None, self.catch_up, needs_supervisor=False)
+            self._comm.wait(lambda _: self._store_at is not None, self._exchange.catch_up, needs_supervisor=False)
             assert self._store_at is not None
             store = self._store(*self._store_at, False)
         self._group = self._connect(store, self._members.index(membership.rank))
@@ -49,12 +57,12 @@ class TorchDistributedExchange(GradientExchange):
 
     @property
     def _host(self) -> str:
-        return self.comm.transport.address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+        return self._comm.transport.address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
 
     def _open_store(self) -> Any:
         store = self._store(self._host, 0, True)
         for other in self._members[1:]:
-            self.comm.post(Tell(other, Note(RENDEZVOUS, store.port), self._host.encode()))
+            self._comm.post(Tell(other, Note(RENDEZVOUS, store.port), self._host.encode()))
         return store
 
     def _store(self, host: str, port: int, opens: bool) -> Any:
@@ -68,7 +76,7 @@ class TorchDistributedExchange(GradientExchange):
 
         kinds: Any = distributed
         try:
-            if self.method.backend == "gloo":
+            if self._method.backend == "gloo":
                 options = kinds.ProcessGroupGloo._Options()
                 # The interface that the run uses, not the one that the host's name happens to resolve to.
                 options._devices = [kinds.ProcessGroupGloo.create_device(hostname=self._host)]
@@ -83,80 +91,83 @@ class TorchDistributedExchange(GradientExchange):
     def _new_buffer(self, size: int) -> torch.Tensor:
         import torch
 
-        device, backend = self.replica.params.tensor.device, self.method.backend
+        device, backend = self._params.tensor.device, self._method.backend
         if backend == "nccl" and device.type != "cuda":
             raise Misuse(
                 f"sync: schedule=nccl with a model on {device}", "a model on a GPU", "take schedule=gloo or ring"
             )
         return torch.zeros(size, device=device if backend == "nccl" else "cpu")
 
-    def _deliver(self, item: Heard) -> None:
+    def deliver(self, item: Heard) -> None:
+        """Take the store's address; hand all other messages to the method. From any thread."""
         if item.note.kind != RENDEZVOUS:
-            super()._deliver(item)
+            self._exchange.deliver(item)
             return
         try:
             self._store_at = item.payload.decode("ascii"), item.note.round
         except UnicodeDecodeError:
-            self.comm.rejections.add(item.sender, "a rendezvous whose address is no text")
+            self._comm.rejections.add(item.sender, "a rendezvous whose address is no text")
 
-    def catch_up(self) -> None:
-        roster = self.comm.status.roster
+    def check_members(self) -> None:
+        """Raise ``PeerLost`` if the members are no longer those that connected."""
+        exchange = self._exchange
         if (
             self._members
-            and roster is not None
-            and not self.driver.finished
-            and self.comm.membership(self.shape, self.phase_protocol.phase).members != self._members
+            and self._comm.status.roster is not None
+            and not exchange.driver.finished
+            and self._comm.dispatcher.membership(exchange.shape, exchange.phase_protocol.phase).members != self._members
         ):
             raise self._lost("the members changed")
-        super().catch_up()
 
     def _lost(self, why: object) -> PeerLost:
         return PeerLost(
-            f"the group of {self.method.backend} broke ({why}): it can neither lose nor admit a worker; "
+            f"the group of {self._method.backend} broke ({why}): it can neither lose nor admit a worker; "
             "take --strategy sync:schedule=ring, which can lose them"
         )
 
     # -------------------------------------------------------------------------------------------------- a turn
 
     def turn(self, samples: int) -> Turn:
+        """Average the gradients with those of the others."""
         yield from ()
-        if self.driver.finished:
+        driver, state = self._exchange.driver, self._exchange.method_state
+        if driver.finished:
             return
-        self.driver.turns += 1
-        self.catch_up()
-        numbers = [samples, self.method_state.draining, 1.0, *self.method_state.head(samples), *self._fill(samples)]
-        size = self.replica.params.size
+        driver.turns += 1
+        self._exchange.catch_up()
+        numbers = [samples, state.draining, 1.0, *state.head(samples), *self._fill(samples)]
+        size = self._params.size
         self._buffer[size:] = self._buffer.new_tensor(numbers)
-        self.watch.charge("merge")
+        self._watch.charge("merge")
         try:
             self._group.allreduce([self._buffer]).wait()
             total, ending, contributors, *extra = self._buffer[size:].tolist()
         except RuntimeError as error:
             raise self._lost(str(error).splitlines()[0]) from error
-        self.watch.charge("wait")
-        length = self.method_state.head_length
-        self.method_state.agree(extra[:length], total, round(contributors))
-        self.method_state.rounds += 1
+        self._watch.charge("wait")
+        length = state.head_length
+        state.agree(extra[:length], total, round(contributors))
+        state.rounds += 1
         self._put_back(total, extra[length:])
-        self.driver.finished = self.driver.finished or ending == contributors
-        self.driver.gathered = self.driver.micro_batches = 0
-        self.watch.charge("merge")
+        driver.finished = driver.finished or ending == contributors
+        driver.gathered = driver.micro_batches = 0
+        self._watch.charge("merge")
 
     def _parts(self) -> list[tuple[torch.nn.Parameter, torch.Tensor]]:
-        return list(self.replica.params.views(self._buffer))
+        return list(self._params.views(self._buffer))
 
     def _fill(self, samples: int) -> list[float]:
         """Write the weighted gradients to the buffer; return which parameters had one."""
         present = []
         for number, (parameter, part) in enumerate(self._parts()):
-            gradient = parameter.grad if self.local.wishes[self.local.owners[number]].steps else None
+            gradient = parameter.grad if self._local.wishes[self._local.owners[number]].steps else None
             present.append(float(gradient is not None))
             if gradient is None:
                 part.zero_()
             else:
-                part.copy_(gradient.to_dense() if gradient.is_sparse else gradient).mul_(samples * self.local.scale)
+                part.copy_(gradient.to_dense() if gradient.is_sparse else gradient).mul_(samples * self._local.scale)
         return present
 
     def _put_back(self, total: float, present: list[float]) -> None:
-        self._buffer[: self.replica.params.size] /= total or 1.0
-        self.local.put_back_from(self._parts(), present if total else [0.0] * len(present))
+        self._buffer[: self._params.size] /= total or 1.0
+        self._local.put_back(self._buffer, present if total else [0.0] * len(present))

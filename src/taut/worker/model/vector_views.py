@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from taut.errors import NonFiniteUpdate
 from taut.strategies.local import Local, Wish
 from taut.worker.model.flat_params import FlatParams, shaped
 from taut.worker.model.replica import Replica
+from taut.worker.model.sharded import like_whole, local
 from taut.worker.standalone.worker import Vector
 from taut.worker.time_split import Stopwatch
 
@@ -138,7 +139,7 @@ class Gradients(Local):
         self.params, self.sizes = params, params.sizes
         self.x: Vector = np.zeros(params.size, np.float32)
         self.present: Vector = np.zeros(len(params.sizes), np.float32)
-        self.since = 0  # the round after which the weights are; ``standing.NEW``: they are still to come
+        self.since = 0  # the round after which the weights are; ``round_agreement.NEW``: they are still to come
         self.scale = 1.0  # of what is fetched: a sum over samples becomes a mean
         self._starts = np.cumsum([0, *params.sizes]).tolist()
 
@@ -152,20 +153,16 @@ class Gradients(Local):
             if gradient is None:
                 part[:] = 0.0
             else:
-                view = shaped(torch.from_numpy(part), parameter)
-                view.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+                view = shaped(torch.from_numpy(part), local(parameter))
+                view.copy_(gradient.to_dense() if gradient.is_sparse else local(gradient))
                 if self.scale != 1.0:
                     part *= np.float32(self.scale)
 
-    def put_back(self) -> None:
-        """Copy what is here into the gradients."""
-        self.put_back_from(self.params.views(torch.from_numpy(self.x)), self.present)
-
-    def put_back_from(
-        self, parts: Iterable[tuple[torch.nn.Parameter, torch.Tensor]], present: Sequence[float] | Vector
-    ) -> None:
-        """Copy the ``parts`` into the gradients of those parameters that anybody had one for."""
-        for number, (parameter, part) in enumerate(parts):
+    def put_back(self, vector: torch.Tensor | None = None, present: Sequence[float] | Vector | None = None) -> None:
+        """Copy what is here, or ``vector``, into the gradients of those parameters that anybody had one for."""
+        vector = torch.from_numpy(self.x) if vector is None else vector
+        present = self.present if present is None else present
+        for number, (parameter, part) in enumerate(self.params.views(vector)):
             wish = self.wishes[self.owners[number]]
             if not wish.steps:
                 if not wish.share:
@@ -176,10 +173,11 @@ class Gradients(Local):
                 parameter.grad = None
                 continue
             if parameter.grad is None or parameter.grad.is_sparse:
-                parameter.grad = torch.empty_like(parameter)
-            parameter.grad.copy_(part)
+                parameter.grad = like_whole(torch.empty_like(local(parameter)), parameter)
+            gradient = local(parameter.grad)
+            gradient.copy_(part)
             if wish.share != 1.0:  # the mean is over the samples of all optimizers
-                parameter.grad /= wish.share
+                gradient /= wish.share
 
     def take_back(self) -> None:
         """Give the script the gradients that were laid aside."""

@@ -11,7 +11,7 @@ from taut.strategies.broadcast.asynchronous import Asynchronous
 from taut.topologies.user_topology import Topology
 from taut.transport.memory import MemoryNetwork
 from taut.worker.comm.comm_thread import CommThread
-from taut.worker.exchange.base import run_turn
+from taut.worker.comm.dispatcher import Dispatcher
 from taut.worker.exchange.stream import CommStream
 from taut.worker.exchange.stream_driver import StreamDriver
 from taut.worker.standalone.worker import Worker
@@ -32,7 +32,7 @@ def run(topology: Topology[Worker], iterations: int) -> list[CommStream]:
     streams: list[CommStream] = []
     errors: list[BaseException] = []
     for rank in ranks:
-        comm = CommThread(transports[rank], lambda _: Asynchronous(merge))
+        comm = CommThread(Dispatcher(transports[rank], lambda _: Asynchronous(merge)))
         comm.join_alone(rank, [members[other] for other in topology.neighbours(rank)])
         streams.append(CommStream(topology.workers[rank], comm))
 
@@ -40,8 +40,8 @@ def run(topology: Topology[Worker], iterations: int) -> list[CommStream]:
         driver = StreamDriver(stream)
         try:
             for _ in range(iterations):
-                run_turn(driver.turn(), stream.comm, stream.watch)
-            run_turn(driver.drain(), stream.comm, stream.watch)
+                stream.comm.run_turn(driver.turn(), stream.watch)
+            stream.comm.run_turn(driver.drain(), stream.watch)
         except BaseException as error:
             errors.append(error)
             for other in streams:  # no worker waits for the one that failed
