@@ -3,6 +3,7 @@
 # make test-all all tests, with all examples of every law: before a release
 # make test-ray the tests that need Ray, in an environment of their own, .venv-ray
 # make test-slurm, test-mpi, test-ssh  the tests that need Debian's Slurm, Open MPI or sshd (as root, it installs them)
+# make test-netlab  runs over links of 256 kbit/s and 1 Mbit/s, in network namespaces (as root; Debian's iproute2)
 # make test-lan, test-kubernetes  the tests of discovery in a LAN, and of deploy/kubernetes against the schemas
 # make lint     format, lint and types
 # make check    make lint, import direction and the tests of make test
@@ -32,7 +33,7 @@ QUICK  := -m "not long"
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all test-ray test-slurm test-mpi test-ssh mpirun test-lan test-kubernetes docs hunt soak lint check bench fuzz clean
+.PHONY: help train test test-all test-ray test-slurm test-mpi test-ssh test-netlab mpirun test-lan test-kubernetes docs hunt soak lint check bench fuzz clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -62,6 +63,7 @@ train: $(VENV)/.taut-demo
 	$(BIN)/taut demo $(ARGS)
 
 test: $(VENV)/.taut-dev
+	@$(BIN)/python -m compileall -q -j 2 src tests/shared  # once, and not once in each process
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(QUICK) $(ARGS)
 
 test-all: $(VENV)/.taut-dev
@@ -84,11 +86,16 @@ test-ssh: $(VENV)/.taut-dev
 	  apt-get install -y --no-install-recommends openssh-server openssh-client
 	$(BIN)/python -m pytest tests/extras/ssh $(ARGS)
 
-# An environment for the tests of one extra.
-.venv-%/.taut: $(WHAT)
+test-netlab: $(VENV)/.taut-dev
+	@PATH="$$PATH:/usr/sbin" command -v tc > /dev/null || apt-get install -y --no-install-recommends iproute2
+	$(BIN)/python -m pytest tests/extras/netlab $(ARGS)
+
+# An environment for the tests of one extra: it sees the packages of .venv, and has what the extra adds.
+.venv-%/.taut: $(VENV)/.taut-dev
+	rm -rf .venv-$*
 	$(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt torch==2.13.0
-	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[dev,$*]'
+	@cd .venv-$*/lib/python*/site-packages && echo "import site; site.addsitedir('$(CURDIR)/$(VENV)/$${PWD#*.venv-$*/}')" > shared.pth
+	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[$*]'
 	@touch $@
 
 test-kubernetes: .venv-kubernetes/.taut

@@ -20,6 +20,7 @@ JOBS = BENCH / "jobs"
 TAUT = Path(sys.executable).parent / "taut"
 LIMIT_S = 600.0  # for one run; a benchmark that hangs must say so
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+LAB = os.environ.get("NETLAB", "bench")  # two benchmarks can run side by side, in labs of their own
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Made:
     folder: Path
     records: list[dict[str, Any]]
     outcome: dict[str, Any] = field(default_factory=dict)
+    command_s: float = 0.0  # when the first command was given
 
     @property
     def samples_per_s(self) -> float:
@@ -119,7 +121,7 @@ def hosts(netlab: Path, count: int, rate: str) -> Iterator[None]:
 
 
 def lab(netlab: Path, *words: str) -> None:
-    subprocess.run([str(netlab), *words], check=True, env=os.environ | {"NETLAB": "bench"})
+    subprocess.run([str(netlab), *words], check=True, env=os.environ | {"NETLAB": LAB})
 
 
 def why_no_hosts(netlab: Path) -> str:
@@ -130,11 +132,18 @@ def why_no_hosts(netlab: Path) -> str:
 
 
 def hosts_run(
-    netlab: Path, job: str, args: Sequence[str], folder: Path, *, workers: int, options: Sequence[str] = ()
+    netlab: Path,
+    job: str,
+    args: Sequence[str],
+    folder: Path,
+    *,
+    workers: int,
+    options: Sequence[str] = (),
+    first: int = 1,
 ) -> Made:
-    """A run over the lab: ``taut supervisor`` on host 1, one ``taut worker`` on every host."""
-    out = fresh(folder)
-    environment = os.environ | ONE_THREAD | {"NETLAB": "bench", "COLUMNS": "300"}
+    """A run over the lab: ``taut supervisor`` on host 1, one ``taut worker`` on every host from ``first`` on."""
+    out, command_s = fresh(folder), time.monotonic()
+    environment = os.environ | ONE_THREAD | {"NETLAB": LAB, "COLUMNS": "300"}
     address, runs = "10.77.0.1", out / "runs"
     command = ["supervisor", "--workers", str(workers), "--bind", address, "--port", "7700", "--json", "--name", "bench"]
 
@@ -153,12 +162,12 @@ def hosts_run(
             time.sleep(0.05)
         join = ["--join", f"{address}:7700", "--token-file", str(token)]
         started = [
-            on(1 + i, "worker", *join, "--bind", f"10.77.0.{1 + i}", str(JOBS / job), "--out", str(out), *args)
-            for i in range(workers)
+            on(host, "worker", *join, "--bind", f"10.77.0.{host}", str(JOBS / job), "--out", str(out), *args)
+            for host in range(first, first + workers)
         ]
         for process in started:
             stack.callback(process.kill)
         for process in started:
             finished(process)
         printed = finished(supervisor)
-    return Made(out, records(out, workers), json.loads(printed))
+    return Made(out, records(out, workers), json.loads(printed), command_s)

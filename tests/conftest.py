@@ -1,6 +1,7 @@
 """For all tests: one torch thread each, here and in the processes they start. Cores are few, and threads that wait for
 each other on busy ones make a test of five seconds one of fifty."""
 
+import atexit
 import gc
 import glob
 import os
@@ -32,13 +33,27 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.settings.load_profile("quick")
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """All tests, side by side: one server of zygotes for all processes, which is ready when they have collected."""
+    config = session.config
+    conducts = not hasattr(config, "workerinput") and config.getoption("numprocesses", None)
+    if conducts and config.args_source is pytest.Config.ArgsSource.TESTPATHS and sys.platform == "linux":
+        import forked_zygotes
+
+        forked_zygotes.server_address()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests with processes come first: they take long and wait, and the others fill the time that is left."""
-    items.sort(key=lambda item: (item.path.parent.name != "integration", "_integration" not in item.path.name))
+    paths = {item.path for item in items}
+    later = {path: (path.parent.name != "integration", "_integration" not in path.name) for path in paths}
+    items.sort(key=lambda item: later[item.path])
 
 
 def pytest_collection_finish() -> None:
     """Real workers come from zygotes that share their imports."""
+    gc.freeze()  # what was imported stays: the collector need not look at it again and again
+    atexit.register(gc.unfreeze)  # else nanobind takes it for leaks
     gc.enable()
     if sys.platform == "linux" and "taut.testing.cluster" in sys.modules:
         from forked_zygotes import ForkedEngine

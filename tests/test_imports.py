@@ -15,7 +15,7 @@ HEIGHT = {
     "ray": 4,
     **dict.fromkeys(("cli", "engines", "testing", "comparison", "adviser", "dashboard", "discovery"), 3),
     **dict.fromkeys(("worker", "supervisor", "optim", "simulator"), 2),
-    **dict.fromkeys(("strategies", "codecs", "topologies", "collectives", "transport", "config"), 1),
+    **dict.fromkeys(("strategies", "codecs", "topologies", "collectives", "transport", "config", "parallel"), 1),
     **dict.fromkeys(("core", "errors", "specs", "quantities", "early_sigint", "plugins"), 0),
 }
 # Neighbours of one height do not know each other, but for these.
@@ -37,6 +37,7 @@ SIDEWAYS = {
     ("config", "strategies"),
     ("config", "topologies"),
     ("strategies", "collectives"),
+    ("parallel", "config"),
     ("specs", "errors"),
     ("plugins", "errors"),
     ("plugins", "specs"),

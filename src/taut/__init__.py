@@ -4,6 +4,7 @@
     device                  the device that this worker is to train on
     Worker, Topology, run   the framework-free level: fill in one iteration, connect workers by channels
     codecs, optim, errors   how updates become bytes; LARS, LAMB, warm-up; every exception
+    parallel                one model cut into parts, which several processes hold together
     testing                 conformance checks and fakes
     comparison, simulator   many runs; runs in virtual time
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from taut import comparison as comparison
     from taut import errors as errors
     from taut import optim as optim
+    from taut import parallel as parallel
     from taut import simulator as simulator
     from taut import testing as testing
     from taut.engines.devices import device
@@ -39,7 +41,7 @@ _HOMES = {
     "run": "taut.worker.standalone.run",
 }
 
-_PARTS = ("codecs", "comparison", "errors", "optim", "simulator", "testing")
+_PARTS = ("codecs", "comparison", "errors", "optim", "parallel", "simulator", "testing")
 
 __all__ = [
     "Topology",
@@ -52,6 +54,7 @@ __all__ = [
     "errors",
     "join",
     "optim",
+    "parallel",
     "run",
     "simulator",
     "testing",

@@ -219,6 +219,7 @@ LAUNCHERS: Registry[Any] = Registry(  # the innermost first: srun may start torc
         "torchrun": "engines.launchers.torchrun:Torchrun",
         "mpi": "engines.launchers.mpi:Mpi",
         "slurm": "engines.launchers.slurm:Slurm",
+        "kubernetes": "engines.launchers.kubernetes:Kubernetes",
     },
     bases=("engines.launchers.base:Launcher",),
 )

@@ -157,3 +157,14 @@ def test_mistakes_are_told(words: list[str], told: str, capsys: pytest.CaptureFi
     assert taut(*words) == 2
     printed = capsys.readouterr().err
     assert printed.startswith("error: ") and told in printed and "Traceback" not in printed
+
+
+def test_learning_rates_and_a_global_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machines = ["-n", "3", "--strategy", "sync", "--step", "10ms", "--straggler", "2x4"]
+    job = [str(Path(JOB).with_name("global_batch_job.py")), "--epochs", "1"]
+    assert taut("--json", *machines, "--scale-lr", "linear", *job, "--batch-size", "40") == 0
+    assert json.loads(capsys.readouterr().out)["scenario"]["scale_lr"] == "linear"
+    assert taut("--quiet", *machines, *job, "--global-batch", "120") == 0
+    assert taut("--quiet", *machines, "--scale-lr", "linear", *job, "--global-batch", "120") == 1
+    assert taut(*machines, "--scale-lr", "cubic", *job) == 2
+    assert "--scale-lr = 'cubic'" in capsys.readouterr().err

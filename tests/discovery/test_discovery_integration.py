@@ -121,7 +121,8 @@ def test_they_find_each_other_in_a_folder(tmp_path: Path) -> None:
 @pytest.mark.long  # which one is taken is tested below
 def test_an_address_in_the_environment_is_enough(tmp_path: Path) -> None:
     """As the page says it: with keys that are made before."""
-    _, making, supervising, working = page_commands("discovery.md", "An address in the environment")
+    first, making, supervising, working = page_commands("discovery.md", "An address in the environment")
+    assert [word.split("=")[0] for word in first] == [word.split("=")[0] for word in working]
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = str(probe.getsockname()[1])
     subprocess.run([*TAUT, *making[1:]], cwd=tmp_path, env=environment(), check=True, capture_output=True)

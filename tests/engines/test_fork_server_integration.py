@@ -71,6 +71,24 @@ def test_engines_of_a_run_share_imports_and_nothing_else(tmp_path: Path, folder:
     assert not list(folder.glob("taut-zygotes-*"))
 
 
+@pytest.mark.long
+def test_a_module_that_starts_threads_is_not_forked(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    (tmp_path / "threaded.py").write_text(thread)
+    (tmp_path / "script.py").write_text("print('trained')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    settings = {"log_dir": tmp_path, "shared_by": "token", "preload": ["threaded"]}
+    fresh = LocalEngine(tmp_path / "script.py", [], 1, {}, **settings)
+    fresh.start()
+    try:
+        assert [each.reason for each in exits(fresh)] == ["finished"]
+        assert "starting fresh processes" in (tmp_path / "zygote.log").read_text()
+    finally:
+        fresh.close()
+
+
 def test_a_folder_of_others_is_not_entered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("taut.engines.fork_server._start_server", lambda *_: None)
     monkeypatch.setattr("taut.engines.fork_server.FOUND_S", 0.0)

@@ -8,7 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,23 +47,36 @@ def srun(nodes: str, size: int, **more: str) -> list[dict[str, str]]:
     return [common | {"SLURM_PROCID": str(rank), "SLURM_NODEID": str(rank)} for rank in range(size)]
 
 
-def launched(folder: Path, processes: list[dict[str, str]], *args: object, **more: str) -> list[tuple[int, str]]:
-    """Run the job in these environments at the same time; return each one's exit code and output."""
+@contextmanager
+def engines_of(folder: Path, processes: list[dict[str, str]], *args: object, **more: str) -> Iterator[list[ForkedEngine]]:
+    """Start the job in these environments at the same time."""
     runs = {"TAUT_RUNS_DIR": str(folder / "runs"), **more}
     engines = []
     try:
         for number, environment in enumerate(processes):
-            (log := folder / str(number)).mkdir()
+            (log := folder / str(number)).mkdir(exist_ok=True)
             engine = ForkedEngine(JOB, list(map(str, args)), 1, {**runs, **environment}, log_dir=log)
             engines.append(engine)
             engine.start()
-        codes = []
-        for engine in engines:
-            while engine.running:
-                codes += [each.code for each in engine.poll(PATIENCE_S)]
+        yield engines
     finally:
         for engine in engines:
             engine.close()
+
+
+def ended(engines: list[ForkedEngine]) -> list[int]:
+    """Wait for the end of all, and return their exit codes."""
+    codes = []
+    for engine in engines:
+        while engine.running:
+            codes += [each.code for each in engine.poll(PATIENCE_S)]
+    return codes
+
+
+def launched(folder: Path, processes: list[dict[str, str]], *args: object, **more: str) -> list[tuple[int, str]]:
+    """Run the job in these environments at the same time; return each one's exit code and output."""
+    with engines_of(folder, processes, *args, **more) as engines:
+        codes = ended(engines)
     return [(code, engine.logs[0].read_text()) for code, engine in zip(codes, engines, strict=True)]
 
 
@@ -120,6 +134,44 @@ def test_a_mistake_that_rank_0_finds_is_told_to_the_others(tmp_path: Path) -> No
     (zero, zero_told), (one, one_told) = launched(tmp_path, srun("localhost,other", 2), 1, TAUT_NAME="taken")
     assert zero == 2 and zero_told.startswith("error: --name taken: expected a name that no run in")
     assert one == 1 and one_told.startswith("error: rank 0 of srun could not start the run: --name taken")
+
+
+def until(condition: Callable[[], bool], engines: list[ForkedEngine]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s and not any(engine.poll(0.02) for engine in engines), [
+            engine.logs[0].read_text() for engine in engines
+        ]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2 * PATIENCE_S)
+def test_a_requeued_slurm_job_continues_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = {"TAUT_CHECKPOINT_EVERY": "20steps", "TAUT_NAME": "job", "TAUT_STRATEGY": "sync"}
+
+    def checkpoints() -> set[str]:
+        return {path.parent.name for path in (tmp_path / "runs" / "job" / "checkpoints").glob("*/manifest.json")}
+
+    with engines_of(tmp_path, srun("localhost", 2), 10**6, **settings) as engines:
+        until(lambda: bool(checkpoints()), engines)
+        for engine in engines:  # as when Slurm takes the hosts away: nobody is left, nor the supervisor
+            for each in psutil.Process(next(iter(engine.pids))).children(recursive=True):
+                each.kill()
+            engine.kill()
+        assert ended(engines) == [-9, -9]
+    again = srun("localhost", 2, SLURM_RESTART_COUNT="1")
+    with engines_of(tmp_path, again, 10**6, **settings) as engines:
+        log, before = engines[0].logs[0], checkpoints()
+        until(lambda: bool(checkpoints() - before), engines)  # so that all train
+        for engine in engines:
+            engine.terminate()  # as scancel does
+        assert ended(engines) == [0, 0], log.read_text()
+    told = log.read_text()
+    assert re.search(r"attempt 1: continuing job from checkpoint \d+, step \d+", told), told
+    assert min(int(end[2]) for end in ends(told)) > 0, told
+    assert [path.name for path in (tmp_path / "runs").iterdir() if not path.name.startswith(".")] == ["job"]
+    assert list((tmp_path / "runs").glob(".srun-*")), "another attempt would go on from here"
 
 
 # ------------------------------------------------------------------------------------------------ torchrun itself

@@ -77,6 +77,7 @@ def detected(environ: Mapping[str, str]) -> tuple[str, Launch] | None:
         ({"SLURM_NTASKS": "8", "SLURM_PROCID": "3"}, "slurm", 3, 8, (0, 8)),  # older than SLURM_STEP_ID
         ({**SRUN, "PMI_RANK": "3", "PMI_SIZE": "4"}, "slurm", 3, 4, (0, 1)),  # srun --mpi=pmi2
         (MPIRUN, "mpi", 2, 3, (2, 3)),
+        ({**MPIRUN, "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, "mpi", 2, 3, (0, 1)),
         (HYDRA, "mpi", 1, 2, (0, 1)),
         ({"PMI_RANK": "2", "PMI_SIZE": "3"}, "mpi", 2, 3, (0, 1)),
         ({**SRUN, **MPIRUN}, "mpi", 2, 3, (2, 3)),  # mpirun in a Slurm job starts its own processes by srun
@@ -101,6 +102,7 @@ def test_ranks_are_read(environ: dict[str, str], name: str, rank: int, size: int
         {"SLURM_NTASKS": "8", "SLURM_PROCID": "0"},  # the script of a batch job, which srun did not start
         {"SLURM_JOB_ID": "3", "SLURM_NTASKS": "8"},  # the shell of salloc
         {"PMIX_RANK": "0"},
+        {"JOB_COMPLETION_INDEX": "0", "TAUT_WORKERS": "1"},  # a Job of one pod
     ],
 )
 def test_a_process_by_itself_is_known(environ: dict[str, str]) -> None:
@@ -114,6 +116,9 @@ def test_a_process_by_itself_is_known(environ: dict[str, str]) -> None:
         {"RANK": "2", "WORLD_SIZE": "2"},
         {"RANK": "-1", "WORLD_SIZE": "2"},
         {"PMIX_RANK": "1"},
+        {"JOB_COMPLETION_INDEX": "0"},
+        {"JOB_COMPLETION_INDEX": "0", "TAUT_WORKERS": "2"},
+        {"JOB_COMPLETION_INDEX": "1", "TAUT_WORKERS": "1"},
     ],
 )
 def test_what_cannot_be_true_is_told(environ: dict[str, str]) -> None:
@@ -128,6 +133,20 @@ def test_torchrun_says_where_its_store_is_and_whether_it_restarts() -> None:
     last = Torchrun.detect({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "3"})
     assert last is not None and not last.restarts
     assert elastic_key(launch) == elastic_key(last) == "job-5"
+
+
+def test_a_pod_of_an_indexed_job_is_told_what_to_set() -> None:
+    with pytest.raises(Misuse, match=r"pod 3 of an indexed Job.*start\.sh SCRIPT as its command, with TAUT_SUPERVISOR"):
+        detected({"JOB_COMPLETION_INDEX": "3", "TAUT_WORKERS": "4"})
+    found = detected({**TORCHRUN, "JOB_COMPLETION_INDEX": "3"})
+    assert found is not None and found[0] == "torchrun", "PyTorch's variables say all"
+
+
+def test_a_requeued_slurm_job_is_the_same_job() -> None:
+    first, again = Slurm.detect(SRUN), Slurm.detect({**SRUN, "SLURM_RESTART_COUNT": "2"})
+    assert first is not None and again is not None
+    assert (first.attempt, again.attempt) == (0, 2) and not again.restarts
+    assert elastic_key(first) == elastic_key(again) == "4-0" and first.key != again.key
 
 
 def test_the_processes_of_a_launch_have_one_key_and_other_launches_others() -> None:
@@ -170,7 +189,7 @@ def test_lists_of_hosts() -> None:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """An environment without any launcher's variables."""
-    for name in {*TORCHRUN, *SRUN, *MPIRUN, *HYDRA, "TAUT_LAUNCHER", "TAUT_SUPERVISOR"}:
+    for name in {*TORCHRUN, *SRUN, *MPIRUN, *HYDRA, "JOB_COMPLETION_INDEX", "TAUT_LAUNCHER", "TAUT_SUPERVISOR"}:
         monkeypatch.delenv(name, raising=False)
     return monkeypatch
 
@@ -198,7 +217,7 @@ def test_the_launcher_can_be_chosen_and_left_out(alone: pytest.MonkeyPatch) -> N
     alone.setenv("TAUT_LAUNCHER", "slurm")
     assert command("auto") == "srun", "the variable goes before the script"
     alone.setenv("TAUT_LAUNCHER", "slrum")
-    with pytest.raises(Misuse, match="one of torchrun, mpi, slurm; did you mean 'slurm'"):
+    with pytest.raises(Misuse, match="one of torchrun, mpi, slurm, kubernetes; did you mean 'slurm'"):
         command("auto")
 
 
@@ -208,11 +227,20 @@ def test_a_worker_of_taut_s_own_asks_no_launcher(alone: pytest.MonkeyPatch) -> N
     assert found_launch("auto") is None
 
 
-def test_taut_run_refuses_to_be_one_of_several(alone: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("environ", "told"),
+    [
+        (SRUN, "`taut run` as one of 4 processes of srun"),
+        ({"JOB_COMPLETION_INDEX": "1"}, "in pod 1 of an indexed Job"),
+    ],
+)
+def test_taut_run_refuses_to_be_one_of_several(
+    alone: pytest.MonkeyPatch, tmp_path: Path, environ: dict[str, str], told: str
+) -> None:
     (script := tmp_path / "train.py").write_text("")
-    for name, value in SRUN.items():
+    for name, value in environ.items():
         alone.setenv(name, value)
-    with pytest.raises(Misuse, match="`taut run` as one of 4 processes of srun"):
+    with pytest.raises(Misuse, match=told):
         CliRunner().invoke(app, ["run", str(script)], catch_exceptions=False)
 
 
@@ -274,13 +302,23 @@ def test_a_batch_file_has_all_that_was_asked_for() -> None:
         "#SBATCH --time=2:00:00",
         "#SBATCH --signal=TERM@60",
         "#SBATCH --partition=gpu",
+        "#SBATCH --requeue",
+        "#SBATCH --open-mode=append",
         "#SBATCH --output=%x-%j.out",
         "#SBATCH --account=me",
         "#SBATCH --exclusive",
         "",
+        "export TAUT_CHECKPOINT_EVERY=5m",
         "export TAUT_STRATEGY='sync for 4 steps, then async'",
         "srun --kill-on-bad-exit=0 --wait=0 /usr/bin/python3 train.py --text 'two words'",
     ]
+
+
+def test_a_job_that_is_not_requeued_writes_no_checkpoints_by_itself() -> None:
+    text = BatchJob(name="train", command=["python"], options=["no-requeue"]).text()
+    assert "#SBATCH --no-requeue" in text and "#SBATCH --requeue" not in text and "CHECKPOINT" not in text
+    text = BatchJob(name="train", command=["python"], settings={"TAUT_CHECKPOINT_EVERY": "1h"}).text()
+    assert "export TAUT_CHECKPOINT_EVERY=1h" in text and "5m" not in text
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,7 @@ def test_an_agent_that_hears_nothing_ends(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == agent.READY + "\n"
         task = {"directory": "", "sources": [], "files": [], "module": "json.tool", "workers": 1, "devices": None}
+        task |= {"threads": None, "preload": []}
         process.stdin.write(json.dumps({"look": task}) + "\n")
         process.stdin.flush()
         facts = json.loads(process.stdout.readline())["facts"]

@@ -25,7 +25,7 @@ import taut
 ROOT = Path(__file__).resolve().parents[2]
 NOT_OURS = (
     ".git",
-    ".venv",
+    ".venv*",
     ".*_cache",
     ".hypothesis",
     "__pycache__",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "adviser"))
+from forked_zygotes import taut_command
 from probes import probe as made_up_probe
 
 from taut.adviser.record import write_probe
@@ -38,8 +39,10 @@ def seeing(site: Path) -> dict[str, str]:
     return environment | {"PYTHONPATH": str(site)}
 
 
-def taut(site: Path, folder: Path, *words: object, code: int = 0) -> str:
-    command = [sys.executable, "-m", "taut.cli.main", *map(str, words)]
+def taut(site: Path, folder: Path, *words: object, code: int = 0, fresh: bool = False) -> str:
+    """Return what a command says, in a process that is ``fresh``, or a fork of one that has imported taut."""
+    start = [sys.executable, "-m", "taut.cli.main"] if fresh else taut_command()
+    command = [*start, *map(str, words)]
     done = subprocess.run(command, cwd=folder, env=seeing(site), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if code == 0 else done.stderr
@@ -61,7 +64,7 @@ def test_a_run_with_all_five(installed: Path, tmp_path: Path) -> None:
     where = ("--json", "--name", "mine", "--runs-dir", tmp_path, "--workers", 2)
     ours = ("--engine", "plain", "--transport", "tunnel", "--topology", "ladder", "--codec", "inturn:parts=4")
     words = ("--strategy", "often for 4 steps, then sync", *where, *ours, JOB, "--epochs", 1, "--samples", 400)
-    found: dict[str, Any] = json.loads(taut(installed, tmp_path, "run", *words))
+    found: dict[str, Any] = json.loads(taut(installed, tmp_path, "run", *words, fresh=True))
     assert found["state"] == "finished" and found["settings"]["strategy"] == "often for 4 steps, then sync"
     assert found["settings"]["topology"] == "ladder" and found["settings"]["codec"].startswith("inturn:parts=4")
     assert (tmp_path / "mine" / "plain.log").read_text() == "started by taut_example\n"
@@ -88,7 +91,7 @@ def test_advice_tries_them(installed: Path, tmp_path: Path) -> None:
     said = json.loads(taut(installed, tmp_path, "advise", *words, JOB))
     assert "--strategy often" in json.dumps(said)
     code = "from taut.adviser.candidates import candidates; print(*(one.name for one in candidates(6)), sep='\\n')"
-    done = subprocess.run([sys.executable, "-c", code], env=seeing(installed), capture_output=True, text=True, check=True)
+    done = subprocess.run(taut_command(code), env=seeing(installed), capture_output=True, text=True, check=True)
     assert {"often", "dpsgd ladder", "async inturn"} <= set(done.stdout.splitlines())
 
 
@@ -100,6 +103,6 @@ def test_without_the_package_its_names_are_unknown(tmp_path: Path) -> None:
 def test_a_broken_package_is_named(installed: Path, tmp_path: Path) -> None:
     copytree(installed, tmp_path / "site")
     (tmp_path / "site" / "taut_example" / "strategy.py").write_text("import nothing_like_this\n")
-    said = taut(tmp_path / "site", tmp_path, "run", "--strategy", "often", JOB, code=2)
+    said = taut(tmp_path / "site", tmp_path, "run", "--strategy", "often", JOB, code=2, fresh=True)
     assert "strategy 'often' of the package taut-example 1.0" in said and "nothing_like_this" in said
     assert "pip uninstall taut-example" in said

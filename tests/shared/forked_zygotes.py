@@ -1,10 +1,11 @@
-"""Zygotes that are forked from one process, which has imported torch once for all tests of a session.
+"""Zygotes that are forked from one process, which has imported torch once for all tests of a session: where tests run
+side by side, for all of their processes.
 
 A zygote (``taut.engines.zygote``) spends seconds on its imports, and each test with real workers starts one or more. Here
 it is a fork of a server that has made these imports; from then on it is the same: it reads its plan, forks the workers,
 reaps them, and ends them when the launcher dies. In the tests' own process, ``LocalCluster`` starts such zygotes.
 ``taut_command()`` is the command line in a process of its own, which is such a fork, too (``forked_command``), and so are
-its zygotes. The tests of the engine, of plugins, of packages and of an interrupted start have real processes.
+its zygotes. The tests of the engine, of packages, of an interrupted start and of a run with plugins have real processes.
 """
 
 from __future__ import annotations
@@ -235,6 +236,8 @@ def _take_streams(files: list[int]) -> None:
 
 
 def _take_surroundings(environment: dict[str, str], folder: str) -> None:
+    added = environment.get("PYTHONPATH", "").split(os.pathsep) if environment.get("PYTHONPATH") else []
+    sys.path[:0] = [path for path in added if path not in sys.path]
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)

@@ -7,11 +7,15 @@ import json
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from taut.core.handover import FOLDER, remove_folder
+from taut.supervisor.storage import background_files
+from taut.supervisor.storage.model_file import take_model
 from taut.supervisor.storage.store_reader import load_run
 from taut.supervisor.view import Outcome
 from taut.testing.cluster import LocalCluster
@@ -65,6 +69,29 @@ def test_replicas_that_differ_become_their_average(tmp_path: Path, job: ModuleTy
     stored = load_run(tmp_path, "run").outcome
     assert stored is not None
     assert stored["validation"]["chosen"] == outcome.validation.chosen
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_on_one_machine_the_model_is_a_file_and_is_sent_only_without_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_folder: bool
+) -> None:
+    taken: list[Path] = []
+
+    def take(run_dir: Path, written: Path, *more: Any) -> Path:
+        taken.append(written)
+        return take_model(run_dir, written, *more)
+
+    monkeypatch.setattr(background_files, "take_model", take)
+    with LocalCluster(JOB, 1, tmp_path / "run", args=["--validate", "none"]) as cluster:
+        if not has_folder:
+            remove_folder(cluster.run_dir)
+        outcome = cluster.outcome()
+        cluster.until_exits(1)
+    assert outcome.exit_code == 0, outcome
+    assert taken == ([cluster.run_dir / FOLDER / "0.safetensors"] if has_folder else [])
+    assert outcome.model is not None
+    assert "0.weight" in load_file(outcome.model)
+    assert not (cluster.run_dir / FOLDER).exists(), "nothing is left of it"
 
 
 def test_a_method_is_averaged_too_and_without_who_dies_meanwhile(tmp_path: Path) -> None:

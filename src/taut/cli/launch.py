@@ -7,11 +7,13 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
+from taut.cli.islands import await_parts, join_models
 from taut.cli.logs import ALL, Logs, Wanted
 from taut.cli.output.display import Display
 from taut.cli.run_end import RunEnd
@@ -49,19 +51,34 @@ class Interrupts:
             signal.signal(number, handler)
 
 
-def conduct(supervisor: Supervisor, engine: Engine | None, display: Display, logs: Wanted = None) -> RunEnd:
+def conduct(
+    supervisor: Supervisor,
+    engine: Engine | None,
+    display: Display,
+    logs: Wanted = None,
+    parts: Sequence[Supervisor] = (),
+) -> RunEnd:
     """Start the engine and show what goes on until the run has its outcome and the local workers are gone.
 
     The supervisor is started already; both are stopped at the end, whatever happens. ``logs``: whose output is shown.
+    ``parts``: the supervisors of an island's other parts.
     """
-    return _Conductor(supervisor, engine, display, logs).conduct()
+    return _Conductor(supervisor, engine, display, logs, parts).conduct()
 
 
 class _Conductor:
     """A run that is shown to its end."""
 
-    def __init__(self, supervisor: Supervisor, engine: Engine | None, display: Display, logs: Wanted) -> None:
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        engine: Engine | None,
+        display: Display,
+        logs: Wanted,
+        parts: Sequence[Supervisor] = (),
+    ) -> None:
         self.supervisor, self.engine, self.display, self.logs = supervisor, engine, display, logs
+        self.parts = parts
         self.output = Logs(engine.logs, logs, engine.log_starts) if engine is not None else Logs([])
         self.ended = RunEnd()
         self.interrupts = Interrupts()
@@ -79,10 +96,13 @@ class _Conductor:
                     self.display.note("another supervisor has taken over: this one ends, the run goes on", "yellow")
                 if self.engine is not None and (ended.outcome is not None or ended.superseded) and not ended.interrupted:
                     self._until_gone(self.engine)
+                if self.parts and ended.outcome is not None:
+                    join_models(self.supervisor.run_dir, ended.outcome, await_parts(self.parts))
         finally:
             if self.engine is not None:
                 self.engine.close()
-            self.supervisor.stop()
+            for each in (self.supervisor, *self.parts):
+                each.stop()
         self._print_output(last=True)
         ended.unseen, ended.shown = self.output.unseen(), self.output.shown()
         return ended
@@ -100,7 +120,8 @@ class _Conductor:
             if not ended.asked:
                 ended.exits.append(each)
             if ended.outcome is None and not ended.superseded:
-                self.supervisor.exited(each.pid, each.reason, each.clean)
+                supervisors = (self.supervisor, *self.parts)
+                supervisors[each.index % len(supervisors)].exited(each.pid, each.reason, each.clean)
             elif not ended.asked:
                 ended.late.append(each)
 

@@ -64,7 +64,7 @@ def supervise(plan: Plan) -> int:
     set_up_log(settings.log)
     display = Display(notes())  # and never a table that is redrawn: rank 0's script prints beside it
     listening = opened(settings)
-    marker = Marker(settings.runs_dir, plan)
+    marker = Marker(settings, plan)
     service = started(plan, settings, marker, display)
     name = service.run_dir.name
     service.start()
@@ -74,9 +74,9 @@ def supervise(plan: Plan) -> int:
     with shown(listening, service, service.run_dir, display):
         outcome = watch.until_outcome()
     service.stop()
-    if outcome.model is not None:
-        marker.remove()
-    elif watch.restarts:
+    if outcome.model is not None and not outcome.samples_undone:
+        marker.remove()  # else, a job that is started again goes on
+    if watch.restarts and outcome.model is None:
         display.note(f"{plan.command} restarts the workers: {name} goes on from its last checkpoint")
         return outcome.exit_code
     show_outcome(results(), name, outcome)
@@ -98,10 +98,10 @@ def launch_settings(plan: Plan) -> Settings:
 class Marker:
     """A file in the folder of the runs that names the run of a launch, for the launcher's next attempt."""
 
-    def __init__(self, runs_dir: str, plan: Plan) -> None:
-        self._wanted = bool(plan.attempts)
+    def __init__(self, settings: Settings, plan: Plan) -> None:
+        self._wanted = plan.again and settings.checkpoint_every is not None
         safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in plan.key)[:100]
-        self._path = Path(runs_dir) / f".{plan.command}-{safe}"
+        self._path = Path(settings.runs_dir) / f".{plan.command}-{safe}"
 
     def write(self, run: str) -> None:
         if self._wanted:
@@ -242,7 +242,7 @@ class Watch:
 def missing(plan: Plan, came: int, address: str) -> str:
     """Say that processes of the launch have not come.
 
-    >>> missing(Plan("srun", 4, 1, 1, True, "", 300.0, "", 0, 0, True, []), 1, "tcp://10.0.0.7:4000")[:84]
+    >>> missing(Plan("srun", 4, 1, 1, True, "", 300.0, "", 0, 0, True, True, []), 1, "tcp://10.0.0.7:4000")[:84]
     'srun started 4 processes, and only 1 of them joined the run at tcp://10.0.0.7:4000 w'
     """
     return (

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from taut.config.checks import read_graph
 from taut.config.environment import (
+    IslandEnvironment,
     WorkerEnvironment,
     chosen_launcher,
     cores,
     costs_file,
     discovery_environment,
     found,
+    island_environment,
     joining,
     worker_environment,
 )
@@ -24,6 +26,7 @@ __all__ = [
     "AGREED",
     "FIELDS",
     "PATIENCE_S",
+    "IslandEnvironment",
     "Settings",
     "WorkerEnvironment",
     "chosen_launcher",
@@ -31,6 +34,7 @@ __all__ = [
     "costs_file",
     "discovery_environment",
     "found",
+    "island_environment",
     "joining",
     "read_graph",
     "resolve",

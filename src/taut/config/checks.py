@@ -173,8 +173,7 @@ def devices(given: object, blame: str) -> str:
 def scale_lr(given: object, blame: str) -> str:
     from taut.strategies.rate_scaling import parse_rate_scaling
 
-    with _blamed(given, blame):
-        return str(parse_rate_scaling(given))
+    return str(parse_rate_scaling(given, blame))
 
 
 def transport(given: object, blame: str) -> str:

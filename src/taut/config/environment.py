@@ -105,6 +105,30 @@ def discovery_environment(environ: Mapping[str, str] | None = None) -> Discovery
     return DiscoveryEnvironment(*(environ.get(f"TAUT_{name}") or None for name in ("SUPERVISOR", "RENDEZVOUS", "CODE")))
 
 
+@dataclass(frozen=True)
+class IslandEnvironment:
+    """What the launcher tells a process of an island: its number there, their number, and the file by which they meet."""
+
+    part: int
+    size: int
+    store: str
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables from which ``island_environment`` reads the same record."""
+        return {f"TAUT_ISLAND_{each.name.upper()}": str(getattr(self, each.name)) for each in fields(self)}
+
+
+def island_environment(environ: Mapping[str, str] | None = None) -> IslandEnvironment | None:
+    """Return this process's place in its island; None where a worker is one process.
+
+    >>> island_environment(IslandEnvironment(1, 2, "/tmp/store").variables())
+    IslandEnvironment(part=1, size=2, store='/tmp/store')
+    """
+    environ = os.environ if environ is None else environ
+    part, size, store = (environ.get(f"TAUT_ISLAND_{name}", "") for name in ("PART", "SIZE", "STORE"))
+    return IslandEnvironment(int(part), int(size), store) if part.isdecimal() and size.isdecimal() and store else None
+
+
 def worker_environment(environ: Mapping[str, str] | None = None) -> WorkerEnvironment | None:
     """Return the launcher's settings; None without a launcher: the process is then a run of one worker."""
     environ = os.environ if environ is None else environ

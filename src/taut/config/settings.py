@@ -65,6 +65,9 @@ class Settings:
     workers: int = _setting(
         1, "run", checks.whole(1, 65_536), "How many workers the run starts with.", agreed=True, short="-n"
     )
+    island: int = _setting(
+        1, "run", checks.whole(1, 1024), "How many processes hold one model together; --workers counts all processes."
+    )
     seed: int = _setting(0, "run", checks.whole(0, 2**62), "Of the order of the data.", agreed=True)
     scale_lr: str | None = _setting(
         None,
@@ -158,7 +161,28 @@ class Settings:
     @property
     def threads_per_worker(self) -> int:
         """Return the torch threads of each worker: as set, or this machine's cores shared out."""
-        return self.threads or max(1, cores() // self.workers)
+        return self.threads or max(1, cores() // self.processes)
+
+    @property
+    def processes(self) -> int:
+        """Return how many processes are started: an island's are one worker."""
+        return self.workers * self.island
+
+    def grouped(self) -> Settings:
+        """Return these settings with ``workers`` as the number of islands, no longer of processes.
+
+        >>> resolve({"workers": 6, "island": 2}, environ={}, cwd="/nowhere").grouped().workers
+        3
+        """
+        if self.workers % self.island:
+            given = f"--workers {self.workers} --island {self.island}"
+            up = -(-self.workers // self.island) * self.island
+            raise Misuse(given, f"a number of processes that {self.island} divides", f"--workers {up}")
+        if self.island > 1 and self.engine != "local":
+            raise Misuse(f"--island {self.island} --engine {self.engine}", "--engine local: an island is on one machine")
+        if self.island > 1 and self.checkpoint_every is not None:
+            raise Misuse("--checkpoint-every with --island", "one of the two: the parts would be of different steps")
+        return replace(self, workers=self.workers // self.island)
 
     def fitted(self) -> Settings:
         """Fill in what suits the strategy where nothing was set. Commands that start a run call it first.

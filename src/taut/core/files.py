@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import mmap
     from typing import Self
 
 
@@ -30,14 +31,18 @@ class AtomicFile:
     (['a'], 'text')
     """
 
-    def __init__(self, path: str | os.PathLike[str], mode: int = 0o666) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], mode: int = 0o666, written: str | os.PathLike[str] | None = None
+    ) -> None:
+        """``written``: the file that is to take the name, if there is one already."""
         self.path = os.fspath(path)
         folder, name = os.path.split(self.path)
-        self._temporary = os.path.join(folder, f".{name}.{os.getpid()}-{os.urandom(3).hex()}.part")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        new = os.path.join(folder, f".{name}.{os.getpid()}-{os.urandom(3).hex()}.part")
+        self._temporary = new if written is None else os.fspath(written)
+        flags = os.O_WRONLY | (os.O_CREAT | os.O_EXCL if written is None else 0) | getattr(os, "O_BINARY", 0)
         self.file = open(os.open(self._temporary, flags, mode), "wb")  # noqa: SIM115 (closed by commit and discard)
 
-    def write(self, data: bytes | memoryview) -> int:
+    def write(self, data: bytes | memoryview | mmap.mmap) -> int:
         return self.file.write(data)
 
     def sync(self) -> None:
@@ -73,7 +78,7 @@ class AtomicFile:
             self.discard()
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes | memoryview, mode: int = 0o666) -> None:
+def write_atomically(path: str | os.PathLike[str], data: bytes | memoryview | mmap.mmap, mode: int = 0o666) -> None:
     """Write ``data`` to ``path``, all of it or, if that fails (OSError), nothing."""
     with AtomicFile(path, mode) as file:
         file.write(data)

@@ -18,7 +18,8 @@ PARTS = 4  # in one window
 
 @dataclass
 class Window:
-    """The sender's side. ``most_nbytes``: of one part.
+    """The side that decides what is under way: a sender, or one who asks. ``most_nbytes``: of one part; ``limit_nbytes``:
+    of all parts under way.
 
     >>> window = Window(1 << 20)
     >>> window.sent(8192, now=0.0); window.seen(8192, now=0.01); window.nbytes
@@ -26,6 +27,7 @@ class Window:
     """
 
     most_nbytes: int
+    limit_nbytes: int = MOST_NBYTES
     nbytes: int = FIRST_NBYTES
     offset: int = 0  # sent so far
     done: int = 0  # of it, the receiver has
@@ -35,7 +37,7 @@ class Window:
     @property
     def part_nbytes(self) -> int:
         """Return the size of the next part."""
-        return max(LEAST_NBYTES, min(self.most_nbytes, self.nbytes // PARTS))
+        return min(self.most_nbytes, self.nbytes // PARTS)
 
     @property
     def room(self) -> bool:
@@ -55,4 +57,4 @@ class Window:
             if end <= self._changed or SHORT_S <= now - sent_s <= LONG_S:
                 continue
             wanted = 2 * self.nbytes if now - sent_s < SHORT_S else self.nbytes // 2
-            self.nbytes, self._changed = max(LEAST_NBYTES, min(MOST_NBYTES, wanted)), self.offset
+            self.nbytes, self._changed = max(LEAST_NBYTES, min(self.limit_nbytes, wanted)), self.offset

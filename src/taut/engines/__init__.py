@@ -1,1 +1,1 @@
-"""Engines start the worker processes: ``local`` on this machine, by way of ``zygote``; others come with packages."""
+"""Engines start the worker processes: ``local`` on this machine, by way of ``zygote``; ``ssh`` and ``ray`` elsewhere."""

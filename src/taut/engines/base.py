@@ -40,6 +40,7 @@ class Engine(ABC):
         start: how a process comes to be, where the engine knows several ways; None: as it likes.
         preload: modules to import once for all, where the engine can.
         devices: what ``--devices`` says, else None (``taut.engines.devices``).
+        parts: of an island, the variables of each of its processes: workers K to K + len(parts) - 1 are one island.
         kernels: names of the kernels that the workers' codecs need, to be compiled before (``taut.engines.kernels``).
 
     Attributes that others read: ``logs``, one file for each worker; ``own_log``, what the engine itself has to say;
@@ -50,6 +51,7 @@ class Engine(ABC):
 
     name: ClassVar[str]
     own_settings: ClassVar[tuple[str, ...]] = ()  # names of settings that this engine takes, beside those of all
+    kept_settings: ClassVar[tuple[str, ...]] = ()  # those of them that `taut resume` takes from the run
 
     def __init__(
         self,
@@ -64,10 +66,11 @@ class Engine(ABC):
         preload: Sequence[str] = (),
         kernels: Sequence[str] = (),
         devices: str | None = None,
+        parts: Sequence[Mapping[str, str]] = (),
     ) -> None:
         self.script, self.args, self.environment = str(script), list(args), dict(environment)
         self.threads, self.start_by, self.preload, self.kernels = threads, start, tuple(preload), tuple(kernels)
-        self.devices = devices
+        self.devices, self.parts = devices, parts
         self.logs = [Path(log_dir) / f"worker-{index}.log" for index in range(workers)]
         self.own_log = Path(log_dir) / f"{self.name}.log"
         self.log_starts = [log.stat().st_size if log.exists() else 0 for log in self.logs]

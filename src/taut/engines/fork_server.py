@@ -33,6 +33,7 @@ SOCKET = "zygotes"
 FOUND_S = 5.0  # for the engine that was first to have bound the socket, which takes it milliseconds
 IDLE_S = 1.0  # without a zygote, until the server ends
 
+_FRESH = "import sys; sys.path.pop(0); from taut.engines.fork_server import become_zygote; become_zygote([])"
 _SERVER = "import sys; sys.path.pop(0); from taut.engines.fork_server import main; main()"
 
 
@@ -144,22 +145,21 @@ def main() -> None:
     descriptor, address, modules, kernels = json.load(sys.stdin)
     if os.fork():
         os._exit(0)
-    if not preload(modules):  # a module has started threads: each engine starts a zygote of its own
-        _remove(address)
-        os._exit(1)
+    forks = preload(modules)
     if kernels:
         from taut.codecs.kernels.cpu.compilation import missing
 
         missing(kernels)
     gc.freeze()
-    _Server(socket.socket(fileno=descriptor), address).serve()
+    _Server(socket.socket(fileno=descriptor), address, forks).serve()
 
 
 class _Server:
-    """Forks zygotes. It has no thread, so that it may fork at any time."""
+    """Forks zygotes. It has no thread, so that it may fork at any time. Not ``forks``: a preloaded module started one,
+    and zygotes are fresh processes."""
 
-    def __init__(self, listener: socket.socket, address: str) -> None:
-        self._listener, self._address = listener, address
+    def __init__(self, listener: socket.socket, address: str, forks: bool) -> None:
+        self._listener, self._address, self._forks = listener, address, forks
         self._zygotes: dict[int, socket.socket] = {}  # process id -> the engine's socket
         reads, self._wakes = os.pipe()
         os.set_blocking(self._wakes, False)
@@ -206,8 +206,20 @@ class _Server:
     def _fork(self) -> None:
         engine, _ = self._listener.accept()
         _, files, _, _ = socket.recv_fds(engine, 1, 3)
-        pid = os.fork() if len(files) == 3 else 0
-        if len(files) == 3 and not pid:
+        if len(files) < 3:
+            engine.close()  # it is gone
+        else:
+            self._zygotes[self._zygote(files, engine)] = engine
+        for file in files:
+            os.close(file)
+
+    def _zygote(self, files: Sequence[int], engine: socket.socket) -> int:
+        """Start a zygote, and return its process id."""
+        if not self._forks:
+            words = [sys.executable, "-c", _FRESH]
+            return subprocess.Popen(words, stdin=files[0], stdout=files[1], stderr=files[2]).pid  # `_reap` waits for it
+        pid = os.fork()
+        if not pid:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.close(self._wakes)
@@ -215,12 +227,7 @@ class _Server:
             for each in (self._listener, engine, *self._zygotes.values()):
                 each.close()
             become_zygote(files)
-        if pid:
-            self._zygotes[pid] = engine
-        else:
-            engine.close()
-        for file in files:
-            os.close(file)
+        return pid
 
 
 def become_zygote(files: Sequence[int]) -> NoReturn:

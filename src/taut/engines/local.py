@@ -12,15 +12,17 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, NoReturn
+from typing import Any, BinaryIO, ClassVar, NoReturn, TypeAlias
 
+from taut.config import IslandEnvironment
 from taut.engines.base import Engine, Exit
 from taut.engines.devices import assign, device_variables, visible_gpus
 from taut.engines.fork_server import ForkedZygote, shared_zygote
 from taut.engines.script import command
-from taut.engines.zygote import LaunchPlan
+from taut.engines.zygote import Imports, LaunchPlan
 from taut.errors import StorageFailed
 
+Zygote: TypeAlias = "subprocess.Popen[str] | ForkedZygote"
 STARTS = ("zygote", "spawn")
 CLOSE_S = 10.0  # for the zygote to end after its workers were killed, which takes it milliseconds
 
@@ -34,14 +36,18 @@ def default_start() -> str:
 
 
 class LocalEngine(Engine):
-    """Workers on this machine. They end when this process does. ``shared_by``: the run's token, where several engines of
-    the run on this machine fork their workers from the same imports."""
+    """Workers on this machine. They end when this process does.
+
+    Arguments beside those of every engine: ``shared_by``: the run's token, where several engines of the run on this
+    machine fork their workers from the same imports; ``zygote``: a process that has begun to import (`begun_zygote`)."""
 
     name: ClassVar[str] = "local"
 
-    def __init__(self, *args: Any, log_dir: str | Path, shared_by: str = "", **settings: Any) -> None:
+    def __init__(
+        self, *args: Any, log_dir: str | Path, shared_by: str = "", zygote: Zygote | None = None, **settings: Any
+    ) -> None:
         super().__init__(*args, log_dir=log_dir, **settings)
-        self._shared_by = shared_by
+        self._shared_by, self._begun = shared_by, zygote
         self.own_log = Path(log_dir) / "zygote.log"
         self._environment = {**os.environ, **_thread_limits(self.threads), **self.environment}
         self._plan = LaunchPlan(
@@ -49,15 +55,26 @@ class LocalEngine(Engine):
             args=self.args,
             logs=[str(log) for log in self.logs],
             threads=self.threads,
-            start=self.start_by or default_start(),
-            preload=self.preload,
             kernels=self.kernels,
-            variables=[device_variables(*each) for each in enumerate(devices_of(len(self.logs), self.devices))],
+            environment=self.environment,
+            variables=[
+                device_variables(*each) | self._part_variables(each[0])
+                for each in enumerate(devices_of(len(self.logs), self.devices))
+            ],
         )
+        self._imports = Imports(self.start_by or default_start(), self.preload)
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._process: subprocess.Popen[str] | ForkedZygote | None = None
+        self._process: Zygote | None = None
         self._reader: threading.Thread | None = None
         self._expected = len(self.logs)  # exits still to come
+
+    def _part_variables(self, index: int) -> dict[str, str]:
+        """Return the variables of a process of an island; none where a worker is one process."""
+        if not self.parts:
+            return {}
+        number, part = divmod(index, len(self.parts))
+        store = self.logs[0].with_name(f"island-{number}").absolute()
+        return {**self.parts[part], **IslandEnvironment(part, len(self.parts), str(store)).variables()}
 
     @classmethod
     def check(cls, workers: int, devices: str | None) -> None:
@@ -70,32 +87,19 @@ class LocalEngine(Engine):
         except OSError as error:
             raise StorageFailed(f"{self.own_log} could not be written: {error.strerror}") from error
         with open(self.own_log, "ab") as own_log:
-            self._process = self._launch(own_log)
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(self._plan.to_json() + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it failed at once; poll tells
+            self._process = self._begun or _told(self._launch(own_log), self._imports.to_json())
+        _told(self._process, self._plan.to_json())
         self._reader = threading.Thread(target=self._read, name="engine", daemon=True)
         self._reader.start()
 
-    def _launch(self, own_log: BinaryIO) -> subprocess.Popen[str] | ForkedZygote:
-        if self._shared_by and self._plan.start == "zygote":
+    def _launch(self, own_log: BinaryIO) -> Zygote:
+        if self._shared_by and self._imports.start == "zygote":
             forked = shared_zygote(
                 self._shared_by, self._environment, own_log, modules=self.preload, kernels=self.kernels
             )
             if forked is not None:
                 return forked
-        return subprocess.Popen(
-            [sys.executable, "-c", _ZYGOTE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=own_log,
-            env=self._environment,
-            text=True,
-            start_new_session=True,  # Ctrl-C reaches the launcher alone: it drains, then the workers end
-        )
+        return _started(own_log, self._environment)
 
     def _read(self) -> None:
         assert self._process is not None
@@ -124,7 +128,16 @@ class LocalEngine(Engine):
             return []
         pid, code = event["exited"], event["code"]
         self._expected -= 1
-        return [Exit(pid, describe_exit(code), code == 0, self.pids.pop(pid), code)]
+        index = self.pids.pop(pid)
+        if code and self.parts:
+            self._end_island(index // len(self.parts))
+        return [Exit(pid, describe_exit(code), code == 0, index, code)]
+
+    def _end_island(self, number: int) -> None:
+        """End the processes of an island that has lost one: without it they would wait for ever."""
+        for pid, index in self.pids.items():
+            if index // len(self.parts) == number:
+                self._command(f"kill {pid}")
 
     def _lost(self) -> list[Exit]:
         """Report the workers that ended with the zygote."""
@@ -146,13 +159,8 @@ class LocalEngine(Engine):
         self._command("kill")
 
     def _command(self, word: str) -> None:
-        if self._process is None or self._process.stdin is None or self._process.stdin.closed:
-            return
-        try:
-            self._process.stdin.write(word + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # the zygote is gone, and its workers with it
+        if self._process is not None:
+            _told(self._process, word)
 
     def close(self) -> None:
         if self._process is None:
@@ -172,6 +180,34 @@ class LocalEngine(Engine):
         if self._reader is not None:
             self._reader.join()
         self._process.stdout.close()
+
+
+def begun_zygote(threads: int, preload: Sequence[str], log: Path) -> Zygote:
+    """Return a zygote that begins to import, for an engine that will be made soon. Its own output goes to ``log``."""
+    with open(log, "ab") as own_log:
+        process = _started(own_log, {**os.environ, **_thread_limits(threads)})
+    return _told(process, Imports(default_start(), tuple(preload)).to_json())
+
+
+def _started(own_log: BinaryIO, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _ZYGOTE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=own_log,
+        env=environment,
+        text=True,
+        start_new_session=True,  # Ctrl-C reaches the launcher alone: it drains, then the workers end
+    )
+
+
+def _told(zygote: Zygote, line: str) -> Zygote:
+    """Write a line to the zygote. Where it is gone, its workers are, too, and `LocalEngine.poll` tells."""
+    if zygote.stdin is not None and not zygote.stdin.closed:
+        with contextlib.suppress(BrokenPipeError):
+            zygote.stdin.write(line + "\n")
+            zygote.stdin.flush()
+    return zygote
 
 
 def devices_of(workers: int, devices: str | None) -> list[str | None]:

@@ -1,10 +1,10 @@
 """One process that imports torch once, forks the workers, reaps them, and ends them when the launcher dies.
 
-The launcher (``taut.engines.local``) writes one line to standard input: the ``LaunchPlan``, as JSON. Then it may
-write ``terminate`` or ``kill``; the end of the input means that the launcher is gone, and the workers are
-ended. The zygote answers on standard output with JSON lines: ``{"compiled": k, "wanted": n}`` while it compiles kernels
-that are not in numba's cache (``taut.engines.kernels``), ``{"started": pid, "index": k}`` for every worker, and
-``{"exited": pid, "code": c}`` (negative: the signal) when it ends.
+The launcher (``taut.engines.local``) writes two lines to standard input, as JSON: the ``Imports``, and at once or later
+the ``LaunchPlan``. Then it may write ``terminate``, ``kill`` or ``kill PID``; the end of the input means that the
+launcher is gone, and the workers are ended. The zygote answers on standard output with JSON lines: ``{"compiled": k,
+"wanted": n}`` while it compiles kernels that are not in numba's cache (``taut.engines.kernels``), ``{"started": pid,
+"index": k}`` for every worker, and ``{"exited": pid, "code": c}`` (negative: the signal) when it ends.
 
 Forking is safe only while nothing runs beside the main thread: so imports come first, no torch operation is
 made before the forks, and the threads of this file start after them. Where a preloaded module breaks that
@@ -40,6 +40,17 @@ PRELOADED = (
 
 
 @dataclass(frozen=True)
+class Imports:
+    """How processes are started, and the modules to import before, beside those of taut."""
+
+    start: str = "zygote"
+    preload: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True)
 class LaunchPlan:
     """The processes to start, one for each of ``logs``: worker k's output goes to ``logs[k]``."""
 
@@ -47,9 +58,8 @@ class LaunchPlan:
     args: list[str]
     logs: list[str]
     threads: int
-    start: str = "zygote"
-    preload: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()  # that the workers' codecs need
+    environment: dict[str, str] = field(default_factory=dict)  # variables of all workers
     variables: list[dict[str, str]] = field(default_factory=list)  # of each worker's own
 
     def to_json(self) -> str:
@@ -61,8 +71,13 @@ def main() -> None:
     # Standard output belongs to the launcher alone: what an import prints must not get between its lines.
     report = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    plan = LaunchPlan(**json.loads(sys.stdin.buffer.readline()))
-    forks = plan.start == "zygote" and preload(plan.preload)
+    imports = Imports(**json.loads(sys.stdin.buffer.readline()))
+    forks = imports.start == "zygote" and preload(imports.preload)
+    line = sys.stdin.buffer.readline()
+    if not line:
+        os._exit(0)  # the launcher is gone
+    plan = LaunchPlan(**json.loads(line))
+    os.environ.update(plan.environment)
     if plan.kernels:
         from taut.engines.kernels import prepare_kernels
 
@@ -196,8 +211,9 @@ def _watch(waiters: dict[int, Callable[[], int]], report: TextIO) -> None:
         if what == "exited":
             alive.discard(pid)
             _tell(report, exited=pid, code=code)
-        elif what == "kill":
-            _signal(alive, hard=True)
+        elif what.startswith("kill"):  # one of them, or all
+            one = what.removeprefix("kill").strip()
+            _signal(alive & {int(one)} if one else alive, hard=True)
         else:  # asked to end them, or nobody is left to ask
             _signal(alive, hard=False)
             if what == "launcher gone":

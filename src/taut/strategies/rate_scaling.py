@@ -53,19 +53,21 @@ def scaling_in(settings: Mapping[str, Any], workers: int) -> RateScaling | None:
     return parse_rate_scaling(written).meant_for(workers) if written else None
 
 
-def parse_rate_scaling(given: object) -> RateScaling:
+def parse_rate_scaling(given: object, blame: str = "--scale-lr") -> RateScaling:
     """Read ``linear``, ``sqrt``, or either with the number of workers that the script's rate is meant for.
 
     >>> str(parse_rate_scaling("linear")), parse_rate_scaling("sqrt:8")
     ('linear', RateScaling(rule='sqrt', workers=8))
     >>> parse_rate_scaling("liner")
     Traceback (most recent call last):
-    taut.errors.Misuse: 'liner': expected linear or sqrt, or with workers: linear:8; did you mean 'linear'?
+    taut.errors.Misuse: --scale-lr = 'liner': expected linear or sqrt, or with workers: linear:8; did you mean 'linear'?
     """
     rule, colon, number = given.strip().partition(":") if isinstance(given, str) else ("", "", "")
     right = rule in EXPONENTS and (not colon or (number.isascii() and number.isdecimal() and len(number) < 6))
     workers = int(number) if right and colon else 0
     if not right or (colon and not 1 <= workers <= MOST_WORKERS):
         expected = "linear or sqrt, or with workers: linear:8"
-        raise Misuse(repr(given), expected, did_you_mean(rule, list(EXPONENTS)) if rule not in EXPONENTS else "")
+        raise Misuse(
+            f"{blame} = {given!r}", expected, did_you_mean(rule, list(EXPONENTS)) if rule not in EXPONENTS else ""
+        )
     return RateScaling(rule, workers)

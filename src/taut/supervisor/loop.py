@@ -92,6 +92,7 @@ class Loop:
             return
         self.closed = True
         self.files.close()
+        self.files.clear()
         now = self.clock.now()
         self._carry_out(self.cluster.stop("the run was stopped", now), now)
         self._tell(now)
@@ -166,7 +167,9 @@ class Loop:
                     self.journal.write(now, partial(StoreWriter.departed, rank=rank, reason=reason))
                 case act.KeepStatistics(rank, statistics, final):
                     self.journal.write(now, partial(StoreWriter.measured, rank=rank, statistics=statistics, final=final))
-                case act.Save() | act.SaveIndex() | act.SaveCheckpoint() | act.DropCheckpoint():
+                case act.ExpectModel():
+                    self.files.expect_model()
+                case act.Save() | act.TakeModel() | act.SaveIndex() | act.SaveCheckpoint() | act.DropCheckpoint():
                     self.files.write(action)
                 case act.RunFinished(outcome):
                     self.journal.finished(outcome, now)

@@ -12,6 +12,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from taut.config import PATIENCE_S
+from taut.core.checkpoint_names import FOLDER
+from taut.core.handover import SETTING
 from taut.core.versions import package_versions
 from taut.errors import Misuse, StorageFailed, Superseded
 from taut.specs import parse_interval
@@ -71,11 +73,12 @@ def write_keys(run_dir: Path, keys: RunKeys) -> None:
     write_token_file(run_dir / KEYS_FILE, keys.text)
 
 
-def told(settings: Mapping[str, object], checkpoints: Path, resume: Found | None) -> dict[str, object]:
-    """Return the settings that workers are told, with the folder of checkpoints and the one that the run continues."""
-    every = dict(settings)
+def told(settings: Mapping[str, object], run_dir: Path, resume: Found | None, handover: list[str]) -> dict[str, object]:
+    """Return the settings that workers are told, with the folders for their models and checkpoints, and the checkpoint
+    that the run continues."""
+    every: dict[str, object] = {**settings, SETTING: handover}
     if settings.get("checkpoint_every"):
-        every["checkpoints"] = str(checkpoints)
+        every["checkpoints"] = str(run_dir / FOLDER)
     if resume is not None:
         every["resume"] = {"folder": str(resume.folder.absolute()), "complete": resume.manifest.complete}
     return every

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from taut.core.checkpoint_names import FOLDER
 from taut.core.clock import Clock, MonotonicClock
+from taut.core.handover import make_folder, name_folder
 from taut.errors import Superseded
 from taut.plugins import TRANSPORTS
 from taut.supervisor.checkpoints.folder import numbers, remember_launch
@@ -49,7 +50,8 @@ class Supervisor:
         clock: Clock = _CLOCK,
     ) -> None:
         self.run_dir, self.settings = Path(run_dir).absolute(), settings  # the working folder may change later
-        plan = plan_of(told(settings, self.run_dir / FOLDER, origin.resume), run, workers, seed)
+        handover = name_folder(self.run_dir)
+        plan = plan_of(told(settings, self.run_dir, origin.resume, handover), run, workers, seed)
         keys = origin.previous.keys if origin.previous is not None else origin.keys or RunKeys.generate()
         transport: TransportFactory = TRANSPORTS.find(listen.transport)()
         self.token, self.token_file = keys.token, self.run_dir / TOKEN_FILE
@@ -57,6 +59,7 @@ class Supervisor:
             lock = held(self.run_dir, origin)
             undo.callback(lock.release)
             write_keys(self.run_dir, keys)
+            make_folder(*handover)
             socket = transport.listen(keys, listen.bind, listen.port, listen.advertise)
             undo.callback(socket.close)
             cluster, journal = _begun(self.run_dir, plan, settings, origin, clock.now())

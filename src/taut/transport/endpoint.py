@@ -65,6 +65,17 @@ def own_address(towards: str | None = None) -> str:
     return "127.0.0.1"
 
 
+def is_own(address: str) -> bool:
+    """Return whether ``address`` is one of this host's own: it is reached from itself. Sends nothing."""
+    try:
+        host = split(address, "address")[0]
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))
+            return bool(probe.getsockname()[0] == probe.getpeername()[0])
+    except (Misuse, OSError):
+        return False
+
+
 def is_tcp_address(text: str) -> bool:
     """Whether ``text`` is ``tcp://host:port``: the only kind of address that is taken from the network."""
     try:

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from safetensors.torch import save
 
 from taut.codecs import sketch
 from taut.core.drift import DRIFT
-from taut.core.files import write_atomically
-from taut.core.messages import UPLOAD_NBYTES, Digest, Statistics, Upload
+from taut.core.files import AtomicFile
+from taut.core.handover import SETTING, is_here, put
+from taut.core.messages import UPLOAD_NBYTES, Digest, HandedOver, Statistics, Upload
 from taut.core.pacing import Window
 from taut.errors import MalformedMessage, Misuse, ReplicasDiffer, RunFailed
 from taut.strategies.allreduce.final_average import FinalAverage
@@ -22,11 +22,13 @@ from taut.strategies.api import Draining, Finished, Local, MembersChanged, Metho
 from taut.strategies.compatibility import default_finish
 from taut.strategies.registry import Choice
 from taut.topologies.shapes.basic import Complete
+from taut.transport.endpoint import is_own
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.exchange.base import Exchange
 from taut.worker.model.optimizer_moments import Moments
 from taut.worker.model.replica import Replica
+from taut.worker.model.tensor_file import file_views
 from taut.worker.model.vector_views import Weights
 from taut.worker.validation import Validation
 
@@ -118,7 +120,9 @@ class Finishing:
     validation: Validation
     statistics: Callable[[], Statistics]
     averages: bool
+    folder: Path | None = None  # that the supervisor has for the model, if it is on this machine
     score: float | None = None
+    model: tuple[list[memoryview], float | None, str] | None = None  # as it is handed in, with its score and a note
     averager: FinalAverager | None = None
 
     def run(self) -> None:
@@ -194,28 +198,45 @@ class Finishing:
             raise RunFailed(f"the supervisor could not save the model: {saved.error}")
 
     def _upload(self, changed: bool) -> None:
-        failures = len(self.validation.failures)
-        model = self.replica.params.model
-        changed |= self.validation.recalibrated(model)
-        score = self.validation.score(model) if changed and not failures else self.score
-        note = self.validation.note() if len(self.validation.failures) > failures else ""
-        data = save(self.replica.params.state_dict())
-        self._send_paced(memoryview(data), score, note)
+        if self.model is None:
+            failures = len(self.validation.failures)
+            model = self.replica.params.model
+            changed |= self.validation.recalibrated(model)
+            score = self.validation.score(model) if changed and not failures else self.score
+            note = self.validation.note() if len(self.validation.failures) > failures else ""
+            self.model = file_views(self.replica.params.state_dict()), score, note
+        if not self._put(*self.model):
+            self._send_paced(memoryview(b"".join(self.model[0])), *self.model[1:])
+
+    def _put(self, views: list[memoryview], score: float | None, note: str) -> bool:
+        """Hand the model over in the supervisor's folder for it, if there is one on this machine; return whether."""
+        if self.folder is None:
+            return False
+        try:
+            nbytes, checksum = put(self.folder, self.comm.rank, views)
+        except OSError:  # the disk is full, or the folder is gone: the supervisor knows what to do with the bytes
+            return False
+        self.comm.say(HandedOver(nbytes, checksum, score, note))
+        return True
 
     def _send_paced(self, data: memoryview, score: float | None, note: str) -> None:
         """Send the model in parts, no faster than they arrive: heartbeats go the same way. Stop where the supervisor has
         the model, or asks for it again."""
-        comm, window = self.comm, Window(UPLOAD_NBYTES)
-        finish = comm.status.finish
-        comm.status.uploaded = 0
+        comm, finish = self.comm, self.comm.status.finish
+        assert finish is not None
+        have = min(finish[0].have, len(data))
+        window, comm.status.uploaded = Window(UPLOAD_NBYTES, offset=have, done=have), have
+
+        def told(status: RunStatus) -> bool:
+            return status.saved is not None or status.finish is not finish
 
         def may_go_on(status: RunStatus) -> bool:
             window.seen(status.uploaded, comm.clock.now())
-            return window.room or status.saved is not None or status.finish is not finish
+            return window.room or told(status)
 
         while window.offset < len(data):
             comm.wait(may_go_on, self._idle)
-            if not window.room:
+            if told(comm.status):
                 return
             part = data[window.offset : window.offset + window.part_nbytes]
             comm.say(Upload(window.offset, len(data), score, note), [bytes(part)])
@@ -227,6 +248,12 @@ def _why_differ(refused: Mapping[int, int]) -> str:
     text = "replicas differ after the drain, although it is promised that they cannot"
     counts = ", ".join(f"{count} messages of worker {rank}" for rank, count in sorted(refused.items()) if rank >= 0)
     return f"{text}; this worker refused {counts or 'nothing'}"
+
+
+def handover_folder(settings: Mapping[str, Any], supervisor: str) -> Path | None:
+    """Return the folder for the model, if the supervisor, which is at this address, is on this machine."""
+    told = settings.get(SETTING) or []
+    return Path(told[0]) if is_own(supervisor) and is_here(told) else None
 
 
 def finish_policy(settings: Mapping[str, Any], last: Choice, validation: Validation) -> str:
@@ -245,5 +272,7 @@ def save_here(replica: Replica, name: str) -> Path:
     """Save the model as this worker has it, under this name in the present folder."""
     replica.take_shared()
     path = Path(name).absolute()
-    write_atomically(path, save(replica.params.state_dict()))
+    with AtomicFile(path) as file:
+        for view in file_views(replica.params.state_dict()):
+            file.write(view)
     return path

@@ -14,6 +14,7 @@ from taut.core.callbacks import do_nothing
 from taut.errors import Misuse
 from taut.worker.checkpoints.state_tree import check_also
 from taut.worker.connection import CONNECTOR, connector, launched_run
+from taut.worker.island_member import island_member
 from taut.worker.launched import AUTO, found_launch, told_in_a_line
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.model_checks import check_model
@@ -87,12 +88,14 @@ def join(
             launched.enter()
         run = launched_run()
         check_first(run)
-        link, session = connector(), None
+        link, session, member = connector(), None, None
         if link is not None:
             link.when_joined = launched.joined if launched is not None else do_nothing
             set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
-            session = WorkerSession(link, FlatParams(model, trained), written, validation)
-        worker = TorchWorker(model, trainer, session, seed, validation, also)
+            member = island_member(model, trained, validate is not None or recalibrate is not None)
+            exchanged = trained if member is None else member.own
+            session = WorkerSession(link, FlatParams(model, exchanged), written, validation)
+        worker = TorchWorker(model, trainer, session, seed, validation, also, member)
         note_joined(worker, run)
     if launched is not None:
         launched.started()

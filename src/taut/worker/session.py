@@ -19,7 +19,7 @@ from taut.worker.comm.comm_thread import CommThread
 from taut.worker.connection import Connector
 from taut.worker.data.leases import SupervisorLeases
 from taut.worker.exchange.base import Exchange
-from taut.worker.finish import Finishing, finish_policy, save_here
+from taut.worker.finish import Finishing, finish_policy, handover_folder, save_here
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.replica import Replica
 from taut.worker.phases import Phases
@@ -329,6 +329,7 @@ class WorkerSession:
             self.validation,
             self.statistics,
             averages=self.comm.status.averages or (self.finish_policy == "average" and not consensus),
+            folder=handover_folder(self.settings, self.comm.transport.supervisor.address),
         )
         try:
             finishing.run()

@@ -8,13 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
-
 from taut.core.messages import Failed, Statistics
 from taut.errors import Misuse, NonFiniteLoss, PeerLost, Stopping, SupervisorLost
 from taut.worker.data.batch_share import BatchShare
 from taut.worker.data.batches import Batches, BatchPlan, Dealer, OwnLeases, Share
 from taut.worker.data.global_batch import GlobalShare, Pacer, check_global_batch
+from taut.worker.data.island_share import FollowingShare, LeadingShare
 from taut.worker.data.reading import Data, data_of
 from taut.worker.exchange.distillation import Distillation, distillation_of
 from taut.worker.model.local_step import LastLoss, check_gradient, needs_closure
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from taut.worker.checkpoints.checkpointer import Checkpointer
     from taut.worker.exchange.base import Exchange
+    from taut.worker.island_member import IslandMember
 
 _NO_MORE: Any = object()
 
@@ -53,11 +53,13 @@ class TorchWorker:
         seed: int,
         validation: Validation | None = None,
         also: Mapping[str, Any] | None = None,
+        member: IslandMember | None = None,
     ) -> None:
         self.model, self.optimizer = model, optimizer
         self._validation = validation or Validation()
         self.score: float | None = None
         self._session = session  # None: a run of one, without any ceremony
+        self._member = member  # of an island; None: this worker is one process
         self._dealer = Dealer(SessionLeases(session) if session else OwnLeases(), session.seed if session else seed)
         self._pacers: dict[int, Pacer] = {}  # by the global batch: what was measured in one loop counts in the next
         self._batches_used = False
@@ -67,7 +69,7 @@ class TorchWorker:
         self.steps = self.samples = 0
         self._loss = LastLoss(self)
         self._given_samples = 0
-        self._trained = session.params.parameters if session else check_model(model, optimizer)
+        self._trained = check_model(model, optimizer)
         self._guard = ModelGuard(model, optimizer, self._trained)
         self._hooks = OptimizerSteps(self, session, self._guard)
         self._device = next(model.parameters()).device
@@ -210,9 +212,15 @@ class TorchWorker:
         first, until = self._dealer.passes(1 if epochs is None else epochs)
         size, order, last = data.batch_size, data.order, epochs is not None
         plan = BatchPlan(data.length, size, first, until, last, order, data.drop_last, data.samples, pacer.share)
-        share = Share(self._dealer, plan) if pacer.share is None else GlobalShare(self._dealer, plan)
+        share = self._share_of(plan)
         dealt = self._deal(share, data.read(share, first), pacer)
         return Batches(dealt, lambda: self._share(plan, self._dealer.complete))
+
+    def _share_of(self, plan: BatchPlan) -> Share:
+        if self._member is not None and self._session is not None:
+            kind = LeadingShare if self._member.group.rank == 0 else FollowingShare
+            return kind(self._dealer, plan, self._member, self._session)
+        return Share(self._dealer, plan) if plan.pace is None else GlobalShare(self._dealer, plan)
 
     def _read(
         self,
@@ -259,23 +267,28 @@ class TorchWorker:
     def _deal(self, share: Share, batches: Iterator[Any], pacer: Pacer) -> Iterator[Any]:
         self._batches_used = True
         self.watch.charge("compute")
-        if self.stopping:
-            self._passes_refused += 1
-            if self._passes_refused > 1:
-                raise Stopping  # a loop that asks for pass after pass would never end
+        if self.stopping and self._member is None:
+            self._refuse_pass()
             return
         self._dealer.open.append(share)
         try:
             yield from self._dealt(share, batches, pacer)
         finally:
             self._dealer.open.remove(share)
+        if share.stopped:
+            self._refuse_pass()
+
+    def _refuse_pass(self) -> None:
+        self._passes_refused += 1
+        if self._passes_refused > 1:
+            raise Stopping  # a loop that asks for pass after pass would never end
 
     def _dealt(self, share: Share, batches: Iterator[Any], pacer: Pacer) -> Iterator[Any]:
         keeper, accumulating = self._keeper, False
         while True:
             moment = keeper.before_batch(accumulating) if keeper is not None else None
             batch = next(batches, _NO_MORE)
-            if batch is _NO_MORE or self.stopping:
+            if batch is _NO_MORE or (self.stopping and self._member is None):
                 return
             if keeper is not None:
                 keeper.at_batch(moment)
@@ -314,6 +327,8 @@ class TorchWorker:
         loop yourself and call ``exchange`` after it.
         """
         check_gradient(loss)
+        if self._member is not None and clip_norm is not None:
+            raise Misuse("clip_norm in an island", "gradients as they are: no process has all of them")
         value = self._loss.note(loss)
         if self._session is not None and self._session.enter():
             return value  # the loss was of other weights than those that this worker has now
@@ -395,6 +410,8 @@ class TorchWorker:
             raise Stopping  # the script's own loop knows nothing of the drain
         self._before_change()
         self._session.after_step(self.step_samples(), self.step_rate())
+        if self._member is not None:
+            self._member.share()
         if self._keeper is not None and not self._batches_used:
             self._keeper.after_exchange()
 
@@ -415,9 +432,8 @@ class TorchWorker:
 
     def statistics(self) -> Statistics:
         """Return what this worker did so far."""
-        mine = Statistics(self.steps, self.samples, self._loss.value, wall_s=self.watch.wall_s)
-        split = {f"{kind}_s": seconds for kind, seconds in self.watch.seconds.items()}
-        mine = msgspec.structs.replace(mine, **split)
+        split: dict[str, Any] = {f"{kind}_s": seconds for kind, seconds in self.watch.seconds.items()}
+        mine = Statistics(self.steps, self.samples, self._loss.value, wall_s=self.watch.wall_s, **split)
         return self._session.add_statistics(mine) if self._session else mine
 
     # --------------------------------------------------------------------------------------------- the end
@@ -463,6 +479,8 @@ class TorchWorker:
         if self._session is not None:
             try:
                 self._session.finish(self._dealer.progress)
+                if self._member is not None:
+                    self._member.share()
             finally:
                 self.score = self._session.score
             return
@@ -478,6 +496,8 @@ class TorchWorker:
         self._hooks.close()
         if self._session is None:
             return
+        if self._member is not None:
+            self._member.await_end(error)
         if isinstance(error, SupervisorLost | PeerLost):
             error.add_note(f"the model as this worker has it is in {self._session.save_here()}")
         self._session.comm.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=not self._session.merged))

@@ -400,42 +400,42 @@ def code(value):
 
 
 BAD = {
-    "half infinite": written(Kind.HALVES, -2, half(np.inf)),
-    "half nan": written(Kind.HALVES, 4, half(np.nan)),
-    "half scale not a power": written(Kind.HALVES, 0, F32(3.0)),
-    "half scale zero": written(Kind.HALVES, 0, F32(0.0)),
-    "half scale negative": written(Kind.HALVES, 0, F32(-1.0)),
-    "half scale too large": written(Kind.HALVES, 0, F32(2.0**113)),
-    "half scale subnormal": written(Kind.HALVES, 0, F32(2.0**-127)),
-    "half scale infinite": written(Kind.HALVES, 0, F32(np.inf)),
-    "brain infinite": written(Kind.BRAINS, -2, np.uint16(0x7F80)),
-    "brain nan": written(Kind.BRAINS, 0, np.uint16(0xFFC1)),
-    "eighth nan": written(Kind.EIGHTHS, -1, code(0x7F)),
-    "eighth minus nan": written(Kind.EIGHTHS, 8, code(0xFF)),
-    "eighth scale negative": written(Kind.EIGHTHS, 4, F32(-1.0)),
-    "eighth scale nan": written(Kind.EIGHTHS, 0, F32(np.nan)),
-    "eighth scale times 448": written(Kind.EIGHTHS, 0, F32(1e36)),
-    "lowest of 8 bits": written(8, -1, code(0x80)),
-    "lowest of 4 bits": written(4, -3, code(0x08)),
-    "lowest of 4 bits above": written(4, -3, code(0x80)),
-    "lowest of 2 bits": written(2, -2, code(0b00100000)),
-    "spare 4 bits": written(4, -1, code(0x10)),
-    "spare 2 bits": written(2, -1, code(0b01000000)),
-    "width 3": written(8, 0, code(3)),
-    "block 2^5": written(8, 1, code(5)),
-    "block 2^17": written(8, 1, code(17)),
-    "preamble not zero": written(8, 2, code(1)),
-    "another block": written(4, 1, code(7)),
-    "scale negative": written(8, 4, F32(-0.5)),
-    "scale infinite": written(8, 4, F32(np.inf)),
-    "scale times number": written(8, 4, F32(1e37)),
+    "half infinite": (Kind.HALVES, -2, half(np.inf)),
+    "half nan": (Kind.HALVES, 4, half(np.nan)),
+    "half scale not a power": (Kind.HALVES, 0, F32(3.0)),
+    "half scale zero": (Kind.HALVES, 0, F32(0.0)),
+    "half scale negative": (Kind.HALVES, 0, F32(-1.0)),
+    "half scale too large": (Kind.HALVES, 0, F32(2.0**113)),
+    "half scale subnormal": (Kind.HALVES, 0, F32(2.0**-127)),
+    "half scale infinite": (Kind.HALVES, 0, F32(np.inf)),
+    "brain infinite": (Kind.BRAINS, -2, np.uint16(0x7F80)),
+    "brain nan": (Kind.BRAINS, 0, np.uint16(0xFFC1)),
+    "eighth nan": (Kind.EIGHTHS, -1, code(0x7F)),
+    "eighth minus nan": (Kind.EIGHTHS, 8, code(0xFF)),
+    "eighth scale negative": (Kind.EIGHTHS, 4, F32(-1.0)),
+    "eighth scale nan": (Kind.EIGHTHS, 0, F32(np.nan)),
+    "eighth scale times 448": (Kind.EIGHTHS, 0, F32(1e36)),
+    "lowest of 8 bits": (8, -1, code(0x80)),
+    "lowest of 4 bits": (4, -3, code(0x08)),
+    "lowest of 4 bits above": (4, -3, code(0x80)),
+    "lowest of 2 bits": (2, -2, code(0b00100000)),
+    "spare 4 bits": (4, -1, code(0x10)),
+    "spare 2 bits": (2, -1, code(0b01000000)),
+    "width 3": (8, 0, code(3)),
+    "block 2^5": (8, 1, code(5)),
+    "block 2^17": (8, 1, code(17)),
+    "preamble not zero": (8, 2, code(1)),
+    "another block": (4, 1, code(7)),
+    "scale negative": (8, 4, F32(-0.5)),
+    "scale infinite": (8, 4, F32(np.inf)),
+    "scale times number": (8, 4, F32(1e37)),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_body_is_refused(case):
     with pytest.raises(MalformedMessage):
-        validate(BAD[case], SIZE)
+        validate(written(*BAD[case]), SIZE)
 
 
 @pytest.mark.parametrize("kind", [Kind.HALVES, Kind.BRAINS, Kind.EIGHTHS, 8, 4, 2])

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,10 @@ def ends(told: str, workers: int) -> list[tuple[str, ...]]:
     return sorted(re.findall(rf"rank (\d) worker (\d) of {workers} steps (\d+) (\d+) model (\S+)", told))
 
 
-def until(folder: Path, slurm: dict[str, str], job: str, path: Path) -> None:
-    """Wait until the job has made the file."""
+def until(folder: Path, slurm: dict[str, str], job: str, done: Callable[[], bool]) -> None:
+    """Wait until the job has done something."""
     deadline_s = time.monotonic() + PATIENCE_S
-    while not path.exists():
+    while not done():
         assert time.monotonic() < deadline_s, run(folder, slurm, "scontrol", "show", "job", job).stdout
         time.sleep(0.1)
 
@@ -103,13 +104,39 @@ def test_scancel_saves_the_model(tmp_path: Path, slurm: dict[str, str]) -> None:
     assert run(tmp_path, slurm, "taut", "slurm", "--workers-per-node", 2, "train.py", 10**6).returncode == 0
     job = run(tmp_path, slurm, "sbatch", "--parsable", "train.sbatch").stdout.strip()
     for rank in (0, 1):
-        until(tmp_path, slurm, job, tmp_path / f"at-60-{rank}")
+        until(tmp_path, slurm, job, (tmp_path / f"at-60-{rank}").exists)
     run(tmp_path, slurm, "scancel", "--signal=TERM", job)
     assert until_over(tmp_path, slurm, job) == "COMPLETED"
     (told,) = (path.read_text() for path in tmp_path.glob("train-*.out"))
     assert "srun was told to end" in told, told
-    (run_folder,) = (tmp_path / "taut-runs").iterdir()
+    (run_folder,) = (tmp_path / "taut-runs").glob("[!.]*")
     assert (run_folder / "model.safetensors").exists()
+
+
+def test_a_requeued_job_continues_its_run(tmp_path: Path, slurm: dict[str, str]) -> None:
+    (tmp_path / "train.py").write_text(JOB.read_text())
+    flags = ("--workers-per-node", 2, "--checkpoint-every", "20steps", "--strategy", "sync", "--name", "again")
+    assert run(tmp_path, slurm, "taut", "slurm", *flags, "train.py", 10**6).returncode == 0
+    job = run(tmp_path, slurm, "sbatch", "--parsable", "train.sbatch").stdout.strip()
+    until(tmp_path, slurm, job, lambda: any(tmp_path.glob("taut-runs/again/checkpoints/*/manifest.json")))
+    assert run(tmp_path, slurm, "scontrol", "requeue", job).returncode == 0
+    out = tmp_path / f"train-{job}.out"
+
+    def continues() -> bool:
+        run(tmp_path, slurm, "scontrol", "update", f"JobId={job}", "StartTime=now")  # else, Slurm waits for two minutes
+        return "attempt 1: continuing again from checkpoint" in out.read_text()
+
+    until(tmp_path, slurm, job, continues)
+    before = {path.name for path in tmp_path.glob("taut-runs/again/checkpoints/*")}
+    until(
+        tmp_path,
+        slurm,
+        job,
+        lambda: bool({path.name for path in tmp_path.glob("taut-runs/again/checkpoints/*")} - before),
+    )
+    run(tmp_path, slurm, "scancel", "--signal=TERM", job)
+    assert until_over(tmp_path, slurm, job) == "COMPLETED"
+    assert (tmp_path / "taut-runs" / "again" / "model.safetensors").exists(), out.read_text()
 
 
 def test_the_run_goes_on_without_a_task_that_died(tmp_path: Path, slurm: dict[str, str]) -> None:

@@ -37,6 +37,7 @@ EXAMPLES: tuple[m.Message, ...] = (
     m.Failed("another optimizer", unfit=True),
     m.Digest("abc", True, {0: 1}, m.Statistics()),
     m.Upload(0, 10),
+    m.HandedOver(10, 2**32 - 1, 0.5, "a note"),
     m.Welcome(3, "run", 0, 4, "{}"),
     m.Refusal("no"),
     m.Roster(2, [m.Member(0, "tcp://h:1", "k" * 40, first_phase=1)], [m.Gone(1, "died")], 1),

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from taut.simulator.faults import Fail, Join
+from taut.simulator.faults import Departure, Fail, Join
 from taut.simulator.models.links import Link, Links
 from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
+from taut.simulator.script.measure import measure
 from taut.simulator.script.run import simulate_script
 
 JOB = str(Path(__file__).parents[1] / "global_batch_job.py")
@@ -97,16 +98,27 @@ def test_other_strategies_share_the_global_batch_equally(strategy: str, tmp_path
         assert set(sizes[:-3]) == {PART}
 
 
+def test_a_measured_step_is_of_an_equal_part() -> None:
+    whole, part = (measure(replace(EQUAL, workers=workers, args=GLOBAL)) for workers in (1, 3))
+    assert (whole.batch, part.batch) == (3 * PART, PART)
+
+
 def read(folder: Path) -> dict[str, list[int]]:
     """The sizes of the batches of each worker, as it printed them."""
     lines = [path.read_text().strip().rpartition(": ") for path in sorted(folder.rglob("worker-*.log"))]
     return {name: ast.literal_eval(sizes) for name, _, sizes in lines if sizes}
 
 
-def test_the_shares_of_a_dead_worker_go_to_the_others_and_come_back_for_a_newcomer(tmp_path: Path) -> None:
-    scenario = replace(EQUAL, faults=(Fail(1, 2.0), Join(1, 8.0)), args=(*GLOBAL, "--epochs", "8", "--one-loop"))
+@pytest.mark.parametrize("strategy", ["sync", "averaging:every=4"])
+@pytest.mark.parametrize("leaves", [Fail(1, 2.0), Departure(1, 2.0)])
+def test_the_share_of_a_worker_that_goes_is_the_others_until_a_newcomer_has_it(
+    strategy: str, leaves: Fail | Departure, tmp_path: Path
+) -> None:
+    faults = (leaves, Join(1, 8.0))
+    scenario = replace(EQUAL, strategy=strategy, faults=faults, args=(*GLOBAL, "--epochs", "8", "--one-loop"))
     found = simulate_script(scenario, output=tmp_path)
-    assert found.error == "" and found.identical
+    assert found.error == "" and found.identical and found.outcome is not None
+    assert found.outcome.samples_undone == 0
     sizes = next(each for name, each in read(tmp_path).items() if name == "worker 0")
     assert sizes[5] == PART and 60 in sizes
     assert sizes.index(60) < len(sizes) - 1 - sizes[::-1].index(PART), "after the newcomer came"

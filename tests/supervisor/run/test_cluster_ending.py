@@ -18,15 +18,18 @@ from taut.core.messages import (
     Expulsion,
     Failed,
     Finish,
+    HandedOver,
     Heartbeat,
     LeaseRequest,
     NoLease,
     Ready,
     Refusal,
+    Returned,
     Saved,
     Statistics,
     Upload,
 )
+from taut.supervisor.run.actions import TakeModel
 
 
 def ending(*ranks: int) -> Scripted:
@@ -206,9 +209,23 @@ def test_a_script_that_fails_after_training_counts() -> None:
 def test_a_broken_upload_is_given_up() -> None:
     run = ending(0)
     run.drained(0)
-    run.say(0, Upload(4, 6), b"ab")
-    assert "expected 0 of 6" in run.heard(0, Saved)[0].error
+    run.say(0, Upload(0, 6), b"ab")
+    run.say(0, Upload(2, 5), b"cde")
+    assert "expected 2 of 6" in run.heard(0, Saved)[0].error
     assert run.outcome.state == "failed"
+
+
+def test_an_upload_that_a_broken_connection_cut_off_goes_on_where_it_was() -> None:
+    run = ending(0)
+    run.drained(0)
+    run.say(0, Upload(0, 6), b"abc")
+    run.say(0, Upload(4, 6), b"ef")  # the part before it was lost with the connection
+    assert run.heard(0, Saved) == []
+    run.say(0, Returned(0, "done", 0, [], []))  # the next heartbeat showed it
+    assert run.heard(0, Finish)[-1] == Finish(identical=True, writer=0, have=3)
+    run.say(0, Upload(4, 6), b"ef")  # it was under way still
+    run.say(0, Upload(3, 6), b"def")
+    assert run.saves == [b"abcdef"]
 
 
 def test_an_upload_that_the_model_cannot_fill_is_refused() -> None:
@@ -224,6 +241,25 @@ def test_only_the_writer_uploads() -> None:
     run.say(1, Upload(0, 2), b"ab")
     assert run.saves == []
     assert run.cluster.ledger.oddities == 1
+
+
+def test_a_model_may_come_as_a_file() -> None:
+    run = ending(0, 1)
+    run.drained(0, 1)
+    run.say(1, HandedOver(6, 99))  # it is not the writer
+    assert run.cluster.ledger.oddities == 1
+    assert TakeModel(0, 6, 99) in run.say(0, HandedOver(6, 99, 0.5))
+    run.exit(0, clean=True)
+    run.take(run.cluster.saved("m", "", run.now))
+    assert run.outcome.exit_code == 0
+
+
+def test_a_file_that_the_model_cannot_fill_is_refused_and_another_worker_asked() -> None:
+    run = ending(0, 1)
+    run.drained(0, 1)
+    run.say(0, HandedOver(2**40, 99))
+    assert "expected up to" in run.heard(0, Saved)[0].error
+    assert run.heard(1, Finish)[-1].writer == 1
 
 
 def test_a_disk_that_is_full_is_told_to_the_writer_and_in_the_outcome() -> None:

@@ -12,9 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save
 
+from taut.core.handover import put
 from taut.errors import MalformedMessage, StorageFailed
 from taut.supervisor.storage import model_file
-from taut.supervisor.storage.model_file import write_model
+from taut.supervisor.storage.model_file import take_model, write_model
 
 TENSORS = {
     "a.weight": torch.arange(12, dtype=torch.float32).reshape(3, 4),
@@ -31,6 +32,27 @@ def test_both_files_hold_the_tensors(tmp_path: Path) -> None:
         assert found.keys() == TENSORS.keys()
         assert all(torch.equal(found[name], TENSORS[name]) for name in TENSORS)
     assert sorted(os.listdir(tmp_path)) == ["model.pt", "model.safetensors"]
+
+
+def test_a_file_that_was_handed_over_becomes_the_model(tmp_path: Path) -> None:
+    data = save(TENSORS)
+    (folder := tmp_path / "handover").mkdir()
+    _, checksum = put(folder, 2, [data])
+    path = take_model(tmp_path, folder / "2.safetensors", len(data), checksum, "model-2")
+    assert path == tmp_path / "model-2.safetensors"
+    assert path.read_bytes() == data
+    assert torch.load(tmp_path / "model-2.pt", weights_only=True).keys() == TENSORS.keys()
+    assert os.listdir(folder) == []
+
+
+def test_a_file_that_is_no_model_is_not_taken(tmp_path: Path) -> None:
+    (folder := tmp_path / "handover").mkdir()
+    _, checksum = put(folder, 0, [b"rubbish"])
+    with pytest.raises(MalformedMessage, match="no safetensors file"):
+        take_model(tmp_path, folder / "0.safetensors", 7, checksum)
+    with pytest.raises(MalformedMessage, match="damaged"):
+        take_model(tmp_path, folder / "0.safetensors", 7, checksum + 1)
+    assert os.listdir(tmp_path) == ["handover"]
 
 
 @pytest.mark.parametrize("data", [b"", b"rubbish", b"\xff" * 64, save(TENSORS)[:-5], save(TENSORS) + b"more"])

@@ -10,7 +10,7 @@ from taut.testing import FakeClock
 from taut.worker.comm.phase_protocols import PhaseProtocols
 from taut.worker.comm.rejections import Rejections
 from taut.worker.comm.run_status import RunStatus
-from taut.worker.comm.state_transfer import FIRST_NBYTES, StateTransfer
+from taut.worker.comm.state_transfer import StateTransfer, _window
 from taut.worker.model.snapshot import Snapshot
 
 LIMIT_NBYTES = 1 << 20
@@ -149,7 +149,7 @@ def test_a_state_of_another_phase_is_not_taken() -> None:
     taker.end._status.donor = 4
     taker.end.enter(1)
     taker.end.go_on(attached, 0.0)
-    assert [message for _, message, _ in taker.said] == [StateRequest(0, phase=1, nbytes=FIRST_NBYTES)]
+    assert [message for _, message, _ in taker.said] == [StateRequest(0, phase=1, nbytes=_window(0).part_nbytes)]
     taker.end.arrived(4, StateChunk(0, 3, {}), [b"old"], attached, 0.1)
     assert taker.end._status.state is None
     taker.end.arrived(4, StateChunk(0, 3, {}, phase=1), [b"new"], attached, 0.1)

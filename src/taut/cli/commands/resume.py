@@ -151,6 +151,8 @@ def continued(given: Settings, manifest: Manifest) -> Settings:
         if given.sources[key] != "flag":
             values[key] = getattr(launch, key)
     engine = given.engine if given.hosts else launch.engine
+    kept_own = ENGINES.find(engine).kept_settings
+    values |= {key: launch.own[key] for key in kept_own if key in launch.own and given.sources[key] == "default"}
     fitted = replace(given, **values, preload=tuple(launch.preload), engine=engine, sources=sources).fitted()
     chosen = {key: kept[key] for key in ("topology", "codec", "finish") if kept.get(key) is not None}
     return replace(fitted, **chosen)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from taut.cli.commands.dashboard import opened, shown
+from taut.cli.islands import part_supervisors
 from taut.cli.launch import conduct, script_of
 from taut.cli.logs import Wanted, wanted_logs
 from taut.cli.options import Given, Json, Logs, Module, Quiet, Script, ScriptArgs, Start, Verbose, with_flags
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 
 
 @with_flags(
-    "workers strategy topology codec finish seed scale_lr threads devices preload start engine checkpoint_every "
-    "keep_checkpoints bind port advertise transport link dashboard hosts same_file ssh_command ssh_python "
-    "ray_address ray_resources ray_placement ray_wait_s name runs_dir config log"
+    "workers island strategy topology codec finish seed scale_lr threads devices preload start engine "
+    "checkpoint_every keep_checkpoints bind port advertise transport link dashboard hosts same_file ssh_command "
+    "ssh_python ray_address ray_resources ray_placement ray_wait_s name runs_dir config log"
 )
 def run(
     *,
@@ -55,7 +56,7 @@ def run(
     script = script_of(script, module)
     check_start(start)
     shown_logs = wanted_logs(logs, verbose=verbose, quiet=quiet or as_json)
-    settings = with_hosts(given.settings()).fitted()
+    settings = with_hosts(given.settings()).grouped().fitted()
     set_up_log(settings.log)
     listening = opened(settings)
     launch = LocalRun(settings, script, args or [], start=start, command=shlex.join(sys.argv), listening=listening)
@@ -94,10 +95,17 @@ def launch_of(settings: Settings, script: Path, args: list[str], start: str | No
     """Record how the workers are started, for ``taut resume``."""
     from taut.supervisor.checkpoints.folder import Launch
 
-    where = str(Path.cwd())
     named = str(script if module_of(script) else script.absolute())
     return Launch(
-        named, list(args), where, start, settings.threads, list(settings.preload), settings.engine, settings.devices
+        script=named,
+        args=list(args),
+        cwd=str(Path.cwd()),
+        start=start,
+        threads=settings.threads,
+        preload=list(settings.preload),
+        engine=settings.engine,
+        devices=settings.devices,
+        own={name: getattr(settings, name) for name in ENGINES.find(settings.engine).kept_settings},
     )
 
 
@@ -129,32 +137,40 @@ class LocalRun:
         engine = ENGINES.find(settings.engine)
         settings = engine.adapted(settings, script) if resumed is None else settings
         self.settings, self._listening = settings, listening
-        engine.check(settings.workers, settings.devices)
+        engine.check(settings.processes, settings.devices)
         self.supervisor = resumed or new_supervisor(settings, command, launch_of(settings, script, args, start))
         self.name = self.supervisor.run_dir.name
         self.folder = resumed.run_dir if resumed else Path(settings.runs_dir) / self.name
-        environment = WorkerEnvironment(
-            supervisor=self.supervisor.address,
-            token_file=str(self.supervisor.token_file.resolve()),
-            bind=settings.bind,
-            advertise=settings.advertise,
-        )
+        self.parts = part_supervisors(settings, self.folder, command)
+        environments = [_environment(settings, each).variables() for each in (self.supervisor, *self.parts)]
         self.engine = engine(
             script,
             [*args, *([folder_flag, str(self.folder)] if folder_flag else [])],
-            settings.workers,
-            environment.variables(),
+            settings.processes,
+            environments[0],
             log_dir=self.folder,
             threads=settings.threads_per_worker,
             start=start,
             preload=settings.preload,
             devices=settings.devices,
+            parts=environments if self.parts else (),
             kernels=kernels_of(codecs_in_use(parse_schedule(settings.strategy), settings.topology, [settings.codec])),
             **{name: getattr(settings, name) for name in engine.own_settings},
         )
 
     def conduct(self, display: Display, logs: Wanted = None) -> RunEnd:
         """Train to the end; ``logs`` says whose output is shown."""
-        self.supervisor.start()
+        for each in (self.supervisor, *self.parts):
+            each.start()
         with shown(self._listening, self.supervisor, self.folder, display):
-            return conduct(self.supervisor, self.engine, display, logs)
+            return conduct(self.supervisor, self.engine, display, logs, self.parts)
+
+
+def _environment(settings: Settings, supervisor: Supervisor) -> WorkerEnvironment:
+    """Return what the workers of a supervisor are told."""
+    return WorkerEnvironment(
+        supervisor=supervisor.address,
+        token_file=str(supervisor.token_file.resolve()),
+        bind=settings.bind,
+        advertise=settings.advertise,
+    )

@@ -52,7 +52,10 @@ class Tidy(Struct, frozen=True, array_like=True):
             if isinstance(value, str):
                 if len(value) > most or not value.isprintable():
                     msgspec.structs.force_setattr(self, name, _CONTROLS.sub("\ufffd", value[: int(most)]))
-            elif not all(least <= number <= most for number in (value if isinstance(value, list) else [value or 0.0])):
+            elif isinstance(value, list):
+                if not all(least <= number <= most for number in value):
+                    msgspec.structs.force_setattr(self, name, default)
+            elif value and not least <= value <= most:
                 msgspec.structs.force_setattr(self, name, default)
 
 

@@ -103,13 +103,14 @@ class Checkpoint(Message, frozen=True):
 
 class Finish(Message, frozen=True):
     """The verdict on the replicas. One payload frame: the averaged buffers, to be adopted (empty: each keeps its own).
-    ``writer`` uploads its model.
+    ``writer`` uploads its model, from byte ``have`` on: so much is here, of an upload that was cut off.
 
     All wait for ``Saved`` before they go: if the writer dies, another ``Finish`` names another, and if all models are
     kept, it names each worker in turn."""
 
     identical: bool
     writer: Rank
+    have: Count = 0
 
 
 class UploadSeen(Message, frozen=True):

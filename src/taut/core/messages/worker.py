@@ -187,6 +187,16 @@ class Upload(Tidy, Message, frozen=True):
     note: Text = ""
 
 
+class HandedOver(Tidy, Message, frozen=True):
+    """The final model is in the supervisor's folder for it (``taut.core.handover``), with so many bytes and this CRC-32.
+    ``score`` and ``note`` as in ``Upload``."""
+
+    total: Count
+    checksum: Count
+    score: Real | None = None
+    note: Text = ""
+
+
 class Returned(Message, frozen=True):
     """The worker's state, for a supervisor that was restarted (its term is higher than the known one), or after a broken
     connection, which may have lost messages. ``state``: joining, ready or done; ``holds``: leases that it has and has not
@@ -239,6 +249,7 @@ WorkerMessage = (
     | Failed
     | Digest
     | Upload
+    | HandedOver
     | CheckpointBegun
     | CheckpointDone
 )

@@ -26,7 +26,8 @@ class Launch:
     ``command``: what the user typed (``srun``); ``rank`` of ``size`` processes; ``local_rank`` of ``local_size`` on this
     host; ``key``: the same for all processes of this launch and for no other; ``host`` and ``port``: of rank 0, where the
     launcher names them; ``attempt``: how often the launcher has restarted the processes, of ``attempts`` that it may;
-    ``survives``: the launcher leaves the others alone when one process fails.
+    ``survives``: the launcher leaves the others alone when one process fails; ``job``: the same for all attempts, where
+    the launcher may start all processes again after their end.
     """
 
     command: str
@@ -41,6 +42,7 @@ class Launch:
     attempt: int = 0
     attempts: int = 0
     survives: bool = False
+    job: str = ""
 
     @property
     def one_host(self) -> bool:

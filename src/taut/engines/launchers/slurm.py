@@ -1,7 +1,8 @@
 """``srun``: the tasks of a Slurm job step.
 
 Rank 0 tells the others by a file in the folder of the runs. Where there are several hosts, it also serves a store at the
-first of them, at a port that follows from the job's number, for hosts that do not see that folder.
+first of them, at a port that follows from the job's number, for hosts that do not see that folder. A job that Slurm has
+requeued (``SLURM_RESTART_COUNT``) continues its run.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Slurm(Launcher):
         tasks = environ.get("SLURM_STEP_TASKS_PER_NODE") or environ.get("SLURM_TASKS_PER_NODE") or str(size)
         hosts = environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST") or ""
         job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID") or "0"
+        attempt = number(environ, "SLURM_RESTART_COUNT") or 0
         return checked(
             Launch(
                 command="srun",
@@ -44,10 +46,12 @@ class Slurm(Launcher):
                 size=size,
                 local_rank=number(environ, "SLURM_LOCALID") or 0,
                 local_size=tasks_on(tasks, number(environ, "SLURM_NODEID") or 0),
-                key=f"{job}-{step or 0}-{number(environ, 'SLURM_RESTART_COUNT') or 0}",
+                key=f"{job}-{step or 0}-{attempt}",
                 host=first_host(hosts),
                 port=FIRST_PORT + TRIED * (int(job) * 31 + (step or 0) if job.isdecimal() else 0) % PORTS,
                 survives=True,
+                attempt=attempt,
+                job=f"{job}-{step or 0}",
             )
         )
 

@@ -39,6 +39,7 @@ class Plan(msgspec.Struct, frozen=True):
     key: str
     attempt: int
     attempts: int
+    again: bool  # the launcher may start all processes again: the run is kept in mind
     survives: bool
     started_by: list[str]
 
@@ -74,6 +75,7 @@ class SupervisorProcess:
             key=key,
             attempt=launch.attempt,
             attempts=launch.attempts,
+            again=bool(launch.attempts or launch.job),
             survives=launch.survives,
             started_by=[launch.command, *sys.argv],
         )

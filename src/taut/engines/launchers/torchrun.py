@@ -60,13 +60,13 @@ class Torchrun(Launcher):
 
 
 def elastic_key(launch: Launch, parent: str | None = None) -> str:
-    """Return what stays the same when torchrun restarts the processes: its ``--rdzv-id``, or without one its own process
-    (``parent``).
+    """Return what stays the same when the launcher starts the processes again: the job; torchrun's ``--rdzv-id``, or
+    without one its own process (``parent``).
 
     >>> elastic_key(Torchrun.detect({"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}), "7")
     'none-7'
     """
-    return launch.key if launch.key not in ("none", "") else f"none-{parent or _parent()}"
+    return launch.job or launch.key if launch.key not in ("none", "") else f"none-{parent or _parent()}"
 
 
 def _parent() -> str:

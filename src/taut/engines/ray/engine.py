@@ -44,6 +44,7 @@ class RayEngine(Engine):
 
     name: ClassVar[str] = "ray"
     own_settings: ClassVar[tuple[str, ...]] = ("ray_address", "ray_resources", "ray_placement", "ray_wait_s")
+    kept_settings: ClassVar[tuple[str, ...]] = own_settings
 
     def __init__(
         self,

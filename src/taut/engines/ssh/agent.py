@@ -13,6 +13,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import pathlib
 import queue
 import select
 import shutil
@@ -52,6 +53,7 @@ class Agent:
         self.gone = threading.Event()
         self.words: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.folder, self.engine, self.script = "", None, ""  # type: str, Any, str
+        self.zygote: Any = None
         self.offsets: list[int] = []
         self.told: set[int] = set()
         self.compiling: Any = None
@@ -127,6 +129,8 @@ class Agent:
         if facts["taut"]:
             facts["devices"] = self.unfit(task["workers"], task["devices"])
         self.tell(facts=facts)
+        if facts["torch"] and not facts["wrong"] and not facts.get("devices"):
+            self.warm_up(task)
 
     def placed(self, sources: list[list[str]], directory: str) -> list[str]:
         """Write the script's files, unless ``directory`` has them. Return the digest of each as it is here."""
@@ -141,6 +145,16 @@ class Agent:
         if sources:
             self.script = os.path.join(where, sources[0][0])
         return [digest(os.path.join(where, name)) for name, _ in sources]
+
+    def warm_up(self, task: dict[str, Any]) -> None:
+        """Begin the imports of the workers, while the other side compares all hosts."""
+        from taut.engines.local import begun_zygote
+
+        log = pathlib.Path(self.folder, "logs", "zygote.log")
+        self.zygote = begun_zygote(self.threads(task), task["preload"], log)
+
+    def threads(self, task: dict[str, Any]) -> int:
+        return int(task["threads"]) if task["threads"] else max(1, cores() // int(task["workers"]))
 
     def unfit(self, workers: int, devices: str | None) -> str:
         """Return why the workers cannot have these devices; an empty text where they can."""
@@ -163,6 +177,8 @@ class Agent:
         environment = task["environment"] | {"TAUT_TOKEN_FILE": token, "TAUT_BIND": own_address(*task["towards"])}
         workers = task["workers"]
         settings = {name: task[name] for name in ("start", "preload", "kernels", "devices")}
+        if task["start"] != "spawn":
+            settings["zygote"], self.zygote = self.zygote, None
         self.offsets = [0] * workers
         self.engine = LocalEngine(
             self.script,
@@ -170,7 +186,7 @@ class Agent:
             workers,
             environment,
             log_dir=os.path.join(self.folder, "logs"),
-            threads=task["threads"] or max(1, cores() // workers),
+            threads=self.threads(task),
             **settings,
         )
         self.engine.start()
@@ -210,6 +226,9 @@ class Agent:
     def close(self) -> None:
         """End the workers, and leave nothing behind."""
         try:
+            if self.zygote is not None:  # a run that was refused
+                self.zygote.kill()
+                self.zygote.wait()
             if self.engine is not None:
                 self.engine.close()
         finally:

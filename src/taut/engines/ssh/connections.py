@@ -48,17 +48,19 @@ class Connections:
         self.events: queue.SimpleQueue[tuple[int, Told]] = queue.SimpleQueue()
         self.sessions = [Session(number, host, self.events) for number, host in enumerate(self.hosts)]
         self.facts: dict[int, Facts] = {}
+        self._names: list[str] = []  # that ssh's settings give the hosts
         if not self.ssh or shutil.which(self.ssh[0]) is None:
             raise Misuse(f"--ssh-command = {ssh!r}", "the ssh program", "Debian and Ubuntu: apt install openssh-client")
 
-    def check(self, script: str, same_files: Sequence[str], devices: str | None) -> list[str]:
+    def check(self, script: str, same_files: Sequence[str], devices: str | None, preload: Sequence[str]) -> list[str]:
         """Connect to every host and return the warnings about them. Raise ``Misuse`` with a line for each host that
         cannot train; nothing is left on any host then."""
         try:
             wanted, sent = _wanted(script, same_files)
             for session in self.sessions:
-                session.open(self.ssh, self.python, look=self._task(session.host, wanted, sent, devices))
+                session.open(self.ssh, self.python, look=self._task(session.host, wanted, sent, devices, preload))
             importlib.import_module(MEANWHILE)
+            self._names = [self._hostname(host) for host in self.hosts]
             self._await_facts()
             wrong = [line for session in self.sessions for line in self._wrong(session, wanted)]
             if wrong:
@@ -74,7 +76,9 @@ class Connections:
             for text in warnings(self.facts[session.number], wanted)
         ]
 
-    def _task(self, host: Host, wanted: Wanted, sent: Mapping[str, bytes], devices: str | None) -> dict[str, object]:
+    def _task(
+        self, host: Host, wanted: Wanted, sent: Mapping[str, bytes], devices: str | None, preload: Sequence[str]
+    ) -> dict[str, object]:
         texts = {} if host.directory else sent
         return {
             "directory": host.directory,
@@ -83,6 +87,8 @@ class Connections:
             "module": wanted.module,
             "workers": host.workers,
             "devices": host.devices or devices,
+            "threads": self.threads,
+            "preload": list(preload),
         }
 
     def _await_facts(self) -> None:
@@ -110,7 +116,7 @@ class Connections:
 
     def bind_address(self) -> str:
         """Return the address of this machine that the hosts can reach."""
-        return listening_address([own_address(_bracketed(name)) for name in map(self._hostname, self.hosts)])
+        return listening_address([own_address(_bracketed(name)) for name in self._names])
 
     def _hostname(self, host: Host) -> str:
         """Ask ssh which address its settings give the host."""

@@ -49,7 +49,7 @@ class SshEngine(Engine):
         if known is None:
             hosts_dealt = dealt(_read(hosts), len(self.logs))
             known = Connections(hosts_dealt, ssh_command, ssh_python, self.threads)
-            warn(known.check(self.script, same_file, self.devices))
+            warn(known.check(self.script, same_file, self.devices, self.preload))
         self._hosts = known
         self._token = read_token_file(self.environment.pop("TAUT_TOKEN_FILE"))
         self.slots = [(number, local) for number, host in enumerate(known.hosts) for local in range(host.workers or 0)]
@@ -63,7 +63,7 @@ class SshEngine(Engine):
         """Connect to the hosts and check them; the supervisor listens at an address that they reach."""
         hosts_dealt = dealt(_read(settings.hosts), settings.workers)
         hosts = Connections(hosts_dealt, settings.ssh_command, settings.ssh_python, settings.threads)
-        warn(hosts.check(str(script), settings.same_file, settings.devices))
+        warn(hosts.check(str(script), settings.same_file, settings.devices, settings.preload))
         try:
             bind = settings.bind
             if settings.sources.get("bind", "default") == "default":

@@ -28,7 +28,7 @@ class VirtualWatch(Stopwatch):
         self.slowed: Callable[[], float] = lambda: 1.0
         self.steps = 0
         self._share = 0.0  # of the present step's computing that is done
-        self._batches = 1.0
+        self._batches, self.weighs = 1.0, False  # batches are parts of a global batch
         self._worked_ns = 0
         self._counted = [0, 0, 0, 0]  # messages and bytes sent, messages and bytes taken
         super().__init__(clock=fiber.loop)
@@ -47,7 +47,7 @@ class VirtualWatch(Stopwatch):
             self._share = share
 
     def weigh(self, batches: float) -> None:
-        self._batches = batches
+        self._batches, self.weighs = batches, True
 
     def begin_step(self) -> None:
         self.steps += 1

@@ -8,6 +8,7 @@ every time. State that scripts share by accident (the global random generators, 
 from __future__ import annotations
 
 import contextvars
+import ctypes
 import heapq
 import random
 import sys
@@ -41,6 +42,7 @@ class EventLoop:
         self._turn = _held_lock()  # released by the fiber that parks
         self._random_owner: Fiber | None = None  # whose random state the generators have
         self._outer: Any = None  # the generators' state outside of all fibers
+        self._installed: Any = None  # the one that they were given last
 
     def now(self) -> float:
         return self.now_ns / NS
@@ -71,13 +73,14 @@ class EventLoop:
         Only needed when another fiber comes to run: events in between draw nothing."""
         if fiber is self._random_owner:
             return
-        now = _randomness()
+        now = _randomness(self._installed)
         if self._random_owner is None:
             self._outer = now
         else:
             self._random_owner.randomness = now
         self._random_owner = fiber
-        _set_randomness(self._outer if fiber is None or fiber.randomness is None else fiber.randomness)
+        self._installed = self._outer if fiber is None or fiber.randomness is None else fiber.randomness
+        _set_randomness(self._installed, now)
 
 
 class Fiber:
@@ -199,15 +202,27 @@ def _held_lock() -> threading.Lock:
     return lock
 
 
-def _randomness() -> tuple[Any, ...]:
-    """Return the state of the generators that scripts share: Python's, NumPy's and torch's, if they are loaded."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    return random.getstate(), numpy and numpy.random.get_state(), torch and torch.get_rng_state()
+def _randomness(before: tuple[Any, ...] | None) -> tuple[Any, ...]:
+    """Return the state of the generators that scripts share: Python's, torch's and NumPy's, if they are loaded; of
+    NumPy's the memory, too. Few scripts draw from NumPy's, and asking for its state is slow: where its memory is as
+    ``before``, so is its state, unless it had a normal number in store."""
+    torch, memory = sys.modules.get("torch"), _numpy_memory()
+    if before is not None and memory == before[2] and not (memory and before[3][3]):
+        numbers = before[3]
+    else:
+        numbers = memory and sys.modules["numpy"].random.get_state()
+    return random.getstate(), torch and torch.get_rng_state(), memory, numbers
 
 
-def _set_randomness(state: tuple[Any, ...]) -> None:
+def _set_randomness(state: tuple[Any, ...], now: tuple[Any, ...]) -> None:
     random.setstate(state[0])
     if state[1] is not None:
-        sys.modules["numpy"].random.set_state(state[1])
-    if state[2] is not None:
-        sys.modules["torch"].set_rng_state(state[2])
+        sys.modules["torch"].set_rng_state(state[1])
+    if state[3] is not None and state[3] is not now[3]:
+        sys.modules["numpy"].random.set_state(state[3])
+
+
+def _numpy_memory() -> bytes | None:
+    """Return the memory of NumPy's shared generator, which is an MT19937: 624 words, and how many of them are used up."""
+    numpy = sys.modules.get("numpy")
+    return None if numpy is None else ctypes.string_at(numpy.random.get_bit_generator().ctypes.state_address, 625 * 4)

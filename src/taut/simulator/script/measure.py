@@ -52,7 +52,8 @@ class _Alone(ScriptRun):
 
 
 def measure(scenario: Scenario) -> MeasuredScript:
-    """Run the script alone for a few steps, in real time, on one thread."""
+    """Run the script alone for a few steps, in real time, on one thread. Of a global batch, which it has as a whole then,
+    take an equal part."""
     alone = replace(scenario, workers=1, strategy="independent", topology="", codec="", finish="", steps=STEPS, faults=())
     ends_s: list[float] = []
     run = _Alone(alone, lambda _: ends_s.append(time.perf_counter()))
@@ -63,10 +64,11 @@ def measure(scenario: Scenario) -> MeasuredScript:
         run.raise_failure()
         few = f"{scenario.script} made {len(ends_s)} steps: too few to measure one"
         raise RunFailed(f"{few}; give the time with --step")
-    step_us = max(1, round(1e6 * statistics.median(counted)))  # whole, so that the printed figure is the one used
+    parts = scenario.workers if run.connectors[0].watch.weighs else 1
+    step_us = max(1, round(1e6 * statistics.median(counted) / parts))  # whole, so that the printed figure is the one used
     session = run.connectors[0].session
     made = session.statistics()
-    return MeasuredScript(step_us / 1e6, round(made.samples / made.steps), session.params.size)
+    return MeasuredScript(step_us / 1e6, round(made.samples / made.steps / parts), session.params.size)
 
 
 def watch_script(script: str, args: tuple[str, ...], steps: int, watcher: Watcher) -> int:

@@ -41,7 +41,8 @@ class PartFile(msgspec.Struct, frozen=True):
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """The way workers were started; ``script`` is empty if the supervisor's process did not start them."""
+    """The way workers were started; ``script`` is empty if the supervisor's process did not start them. ``own``: settings
+    of the engine's own."""
 
     script: str = ""
     args: list[str] = []
@@ -51,6 +52,7 @@ class Launch(msgspec.Struct, frozen=True):
     preload: list[str] = []
     engine: str = "local"
     devices: str | None = None
+    own: dict[str, str | int | None] = {}
 
 
 class Manifest(msgspec.Struct, frozen=True):

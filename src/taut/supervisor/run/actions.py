@@ -52,10 +52,23 @@ class KeepStatistics(Action, frozen=True):
     final: bool = False
 
 
+class ExpectModel(Action, frozen=True):
+    """Get ready to save a model: the run is being drained."""
+
+
 class Save(Action, frozen=True):
     """Write a model (safetensors bytes), under this name, and report the result by ``Cluster.saved``."""
 
     data: bytes
+    name: str = "model"
+
+
+class TakeModel(Action, frozen=True):
+    """Take the model that worker ``rank`` handed over, as ``Save`` does one that came in a message."""
+
+    rank: int
+    nbytes: int
+    checksum: int
     name: str = "model"
 
 

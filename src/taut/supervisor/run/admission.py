@@ -136,8 +136,9 @@ class Admission(Struct):
             return
         before, self._workers = self._workers or scaling.workers, workers
         if workers != before:
-            text = f"learning rates are multiplied by {scaling.factor(workers):.4g}: {workers} workers"
-            self.outbox.record("scale_lr", f"{text}, and they are meant for {scaling.workers} ({scaling.rule})")
+            factor, there = scaling.factor(workers), "1 worker" if workers == 1 else f"{workers} workers"
+            meant = f"they are meant for {scaling.workers} ({scaling.rule})"
+            self.outbox.record("scale_lr", f"learning rates are multiplied by {factor:.4g}: {there}, and {meant}")
 
     def move_on(self, phase: int) -> None:
         """Go on to ``phase``; joining workers begin there."""

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from taut.core.messages import Digest, Drain, Finish, Saved, Upload, UploadSeen
+from taut.core.messages import Digest, Drain, Finish, HandedOver, Saved, Upload, UploadSeen
 from taut.errors import MalformedMessage
 from taut.supervisor.run import verdict as verdicts
-from taut.supervisor.run.actions import KeepStatistics, Outbox, Save, SaveIndex
+from taut.supervisor.run.actions import ExpectModel, KeepStatistics, Outbox, Save, SaveIndex, TakeModel
 from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 from taut.supervisor.view import ValidationScores
 
@@ -35,9 +35,9 @@ class Ending(Struct):
     judged_s: float | None = None  # when the verdict was given
     order: list[int] = []  # in which workers are asked to write
     writer: WorkerEntry | None = None
+    asked_s: float = 0.0  # when the writer was asked
     tried: list[int] = []
     upload: verdicts.ModelUpload | None = None
-    asked_again: bool = False  # part of the upload was lost: it begins anew
     saving: bool = False  # the file is complete and being written
     chosen_score: float | None = None
     consensus: float | None = None  # of the replicas as they were trained; None before the verdict
@@ -60,6 +60,7 @@ class Ending(Struct):
             return
         self.reason = reason
         self.outbox.record("drain", reason)
+        self.outbox.add(ExpectModel())
         self.decide()
         for worker in self.members.with_state():
             self.tell(worker)
@@ -74,12 +75,11 @@ class Ending(Struct):
             self.outbox.send(worker.connection, Drain(self.reason, self.averages))
 
     def remind(self, worker: WorkerEntry) -> None:
-        """Repeat what this worker was told after the verdict; restart the upload of the writer."""
+        """Repeat what this worker was told after the verdict; let the writer go on where its upload was cut off."""
         if self.verdict is None or self.writer is None:
             return
-        if worker is self.writer and self.upload is not None:
-            self.upload, self.asked_again = self._new_upload(), True
-        finish = Finish(identical=self.verdict.identical, writer=self.writer.rank)
+        have = len(self.upload.data) if worker is self.writer and self.upload is not None else 0
+        finish = Finish(identical=self.verdict.identical, writer=self.writer.rank, have=have)
         self.outbox.send(worker.connection, finish, self.averaged)
         if self.over is not None:
             self.outbox.send(worker.connection, Saved(*self.over))
@@ -157,23 +157,43 @@ class Ending(Struct):
         """Add a part of the model. Return False unless it is from the writer. If it is broken, another is asked."""
         if worker is not self.writer or self.upload is None or self.over is not None:
             return False
-        if self.asked_again and self.upload.total is None and chunk.offset:
-            return True  # the rest of an upload whose beginning was lost: it begins again
+        if chunk.offset != len(self.upload.data):
+            return True  # a broken connection lost what was before it: the writer is reminded, and goes on from there
         try:
             data = self.upload.add(chunk, payloads)
         except MalformedMessage as error:
-            self.outbox.send(worker.connection, Saved(path="", error=str(error)))
-            self.outbox.record("upload", f"worker {worker.rank}: {error}")
-            self.lost(worker, now)
+            self._refuse(worker, str(error), now)
             return True
         seen = chunk.total if data is not None else len(self.upload.data)
         self.outbox.send(worker.connection, UploadSeen(seen))
         if data is not None:
-            self.upload, self.saving, self.chosen_score = None, True, chunk.score
-            if chunk.note:
-                self.outbox.record("finish", f"worker {worker.rank}: {chunk.note}")
-            self.outbox.add(Save(data, f"model-{worker.rank}" if self.policy == "ensemble" else "model"))
+            self.outbox.add(Save(data, self._complete(worker, chunk, now)))
         return True
+
+    def take_file(self, worker: WorkerEntry, message: HandedOver, now: float) -> bool:
+        """Take the model that the writer put into a file. Return False unless it is from the writer."""
+        if worker is not self.writer or self.upload is None or self.over is not None:
+            return False
+        if not 0 < message.total <= self.upload.limit_nbytes:
+            self._refuse(worker, f"a model of {message.total} bytes: expected up to {self.upload.limit_nbytes}", now)
+        else:
+            name = self._complete(worker, message, now)
+            self.outbox.add(TakeModel(worker.rank, message.total, message.checksum, name))
+        return True
+
+    def _complete(self, worker: WorkerEntry, last: Upload | HandedOver, now: float) -> str:
+        """Note that the model is here, and return the name to save it under."""
+        self.upload, self.saving, self.chosen_score = None, True, last.score
+        took_s = now - self.asked_s
+        self.outbox.record("model", f"worker {worker.rank} delivered {last.total / 1e6:.1f} MB in {took_s:.2f} s")
+        if last.note:
+            self.outbox.record("finish", f"worker {worker.rank}: {last.note}")
+        return f"model-{worker.rank}" if self.policy == "ensemble" else "model"
+
+    def _refuse(self, worker: WorkerEntry, why: str, now: float) -> None:
+        self.outbox.send(worker.connection, Saved(path="", error=why))
+        self.outbox.record("upload", f"worker {worker.rank}: {why}")
+        self.lost(worker, now)
 
     def saved(self, path: str, error: str, now: float) -> None:
         """Note that the model was written, or could not be."""
@@ -216,6 +236,7 @@ class Ending(Struct):
             self.over = ("", "no worker was left to write the model")
             return
         self.tried.append(self.writer.rank)
+        self.asked_s = now
         self.writer.state = "drained"  # its silence is judged again, from now on
         self.writer.detector.seen(now)
         self.upload = self._new_upload()

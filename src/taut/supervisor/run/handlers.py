@@ -74,6 +74,8 @@ class MessageHandlers(Struct):
                 self._expect(self.admission.ending.take_digest(worker, message, payloads), worker, message)
             case msg.Upload():
                 self._expect(self.admission.ending.take_upload(worker, message, payloads, now), worker, message)
+            case msg.HandedOver():
+                self._expect(self.admission.ending.take_file(worker, message, now), worker, message)
             case _:
                 pass  # Ready in an earlier phase, Ready or Done twice, or after the drain began: harmless
 

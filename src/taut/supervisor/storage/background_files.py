@@ -10,13 +10,14 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from taut.core import handover
 from taut.core.checkpoint_names import FOLDER
 from taut.errors import TautError
 from taut.supervisor.checkpoints.folder import Launch, drop, write_manifest
 from taut.supervisor.control import ThreadCalls
-from taut.supervisor.run.actions import Action, DropCheckpoint, Save, SaveCheckpoint, SaveIndex
+from taut.supervisor.run.actions import Action, DropCheckpoint, Save, SaveCheckpoint, SaveIndex, TakeModel
 from taut.supervisor.run.cluster import Cluster
-from taut.supervisor.storage.model_file import write_index, write_model
+from taut.supervisor.storage.model_file import prepare_to_write, take_model, write_index, write_model
 
 KEEP_CHECKPOINTS = 3
 SPARE = 24  # importing torch and writing both files of a model takes a few at a time
@@ -81,12 +82,16 @@ class BackgroundFiles:
         self._kept = int(str(settings.get("keep_checkpoints") or KEEP_CHECKPOINTS))
         self._spare = SpareDescriptors()
         self._writer: threading.Thread | None = None
+        self._importer: threading.Thread | None = None
         self._completer: threading.Thread | None = None  # of the last checkpoint
 
-    def write(self, action: Save | SaveIndex | SaveCheckpoint | DropCheckpoint) -> None:
+    def write(self, action: Save | TakeModel | SaveIndex | SaveCheckpoint | DropCheckpoint) -> None:
         match action:
             case Save(data, name):
                 self._write(lambda: write_model(self._run_dir, data, name))
+            case TakeModel(rank, nbytes, checksum, name):
+                path = handover.path_of(self._run_dir / handover.FOLDER, rank)
+                self._write(lambda: take_model(self._run_dir, path, nbytes, checksum, name))
             case SaveIndex(index):
                 self._write(lambda: write_index(self._run_dir, index))
             case SaveCheckpoint(number, manifest):
@@ -95,15 +100,31 @@ class BackgroundFiles:
             case DropCheckpoint(number):
                 drop(self._checkpoints, number)
 
+    def expect_model(self) -> None:
+        """Import what saving a model takes, beside the loop: a second or two, in which the workers drain."""
+
+        def with_descriptors() -> None:
+            with self._spare.used():
+                prepare_to_write()
+
+        self._importer = threading.Thread(target=with_descriptors, name="importer", daemon=True)
+        self._importer.start()
+
     def close(self) -> None:
         """Wait until all is written: a file is never left half-written."""
-        for thread in (self._writer, self._completer):
+        for thread in (self._importer, self._writer, self._completer):
             if thread is not None:
                 thread.join()
         self._spare.close()
 
+    def clear(self) -> None:
+        """Remove what no worker needs when the run is over."""
+        handover.remove_folder(self._run_dir)
+
     def _write(self, write: Callable[[], Path]) -> None:
         def with_descriptors() -> str:
+            if self._importer is not None:
+                self._importer.join()
             with self._spare.used():
                 return str(write())
 

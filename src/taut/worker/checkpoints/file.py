@@ -25,17 +25,10 @@ from taut.errors import StorageFailed
 from taut.worker.checkpoints.state_tree import unfold
 from taut.worker.checkpoints.writer_process import WriterProcess, WriterProcessLost
 from taut.worker.checkpoints.writer_program import HashedFile
+from taut.worker.model.tensor_file import Tensors, file_views
 
 VERSION = 1
 CHUNK_NBYTES = 1 << 22
-_TYPES = {  # torch's name -> that of safetensors
-    **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
-    **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
-    **{"bfloat16": "BF16", "bool": "BOOL", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"},
-}
-
-Tensors = Mapping[str, "torch.Tensor"]
 
 
 def write_views(
@@ -78,22 +71,7 @@ def unpacked(data: bytes | memoryview) -> tuple[dict[str, Any], dict[str, torch.
 
 def part_views(document: Mapping[str, Any], tensors: Tensors) -> list[memoryview]:
     """Return the contents of the file, in order; the tensors must be in host memory. Their bytes are not read yet."""
-    entries: dict[str, Any] = {"__metadata__": {"taut": json.dumps({"version": VERSION, **document})}}
-    views: list[memoryview] = []
-    offset = 0
-    for name, tensor in tensors.items():
-        flat = tensor.detach().reshape(-1)
-        raw: Any = flat.view(torch.uint8).numpy() if flat.numel() else b""
-        view = memoryview(raw)
-        dtype = _TYPES.get(str(tensor.dtype).removeprefix("torch."))
-        if dtype is None:
-            raise StorageFailed(f"tensor {name!r} is of type {tensor.dtype}, which safetensors does not hold")
-        entries[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [offset, offset + len(view)]}
-        offset += len(view)
-        views.append(view)
-    header = json.dumps(entries).encode()
-    header += b" " * (-len(header) % 8)  # tensors begin at a multiple of eight
-    return [memoryview(struct.pack("<Q", len(header)) + header), *views]
+    return file_views(tensors, {"taut": json.dumps({"version": VERSION, **document})})
 
 
 def _pieces(views: list[memoryview]) -> Iterator[memoryview]:

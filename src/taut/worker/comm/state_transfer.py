@@ -7,6 +7,7 @@ number.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,21 +15,24 @@ from dataclasses import dataclass, field
 import msgspec
 
 from taut.core.messages import StateChunk, StateRequest
+from taut.core.pacing import Window
 from taut.errors import MalformedMessage
 from taut.strategies.broadcast.state import BroadcastState
 from taut.strategies.delivery.channels import ChannelsState
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.model.snapshot import Snapshot, pack
 
-FIRST_NBYTES, CHUNK_NBYTES = 8 << 10, 1 << 20  # of the first chunk, and of the largest
-SHORT_S, LONG_S = 0.1, 0.75  # a chunk that takes less or more makes the next ones larger or smaller
-UNDER_WAY = 2  # chunks that are asked for at a time
+CHUNK_NBYTES = 512 << 10  # the largest: a worker of a chain passes on none before it is complete
+FIRST_NBYTES = 16 << 10  # under way at first: a link of 64 kbit/s carries a chunk before its answer is missed
+UNDER_WAY = 16  # of the largest, at most: a link takes 64 messages
 # Before asking again, doubled each time up to the longest: a donor that was cut off is asked soon after it is back. An
 # answered request starts anew.
 PATIENCE_S, LONGEST_S = 1.0, 16.0
 PATIENT = 8  # times as long as the last chunk took
 MOST_SNAPSHOTS = 16  # that one worker may ask for
-MOST_WAITING = 16  # requests of one worker for chunks that have not come
+MOST_WAITING = 64  # requests of one worker for chunks that have not come
+
+log = logging.getLogger("taut")
 
 Links = BroadcastState | ChannelsState
 Send = Callable[[int, StateRequest | StateChunk, Sequence[bytes]], object]
@@ -76,9 +80,9 @@ class Fetch:
     offset: int = 0
     total: int | None = None
     have: dict[int, int] = field(default_factory=dict)
-    chunk_nbytes: int = FIRST_NBYTES
     patience_s: float = PATIENCE_S
-    _asked: int = 0  # up to where the state was asked for
+    window: Window = field(default_factory=lambda: _window(0))  # what is asked for
+    began_s: float = 0.0  # when the first chunk came
     _since_s: float = float("-inf")  # when the last chunk came, or the first was asked for
 
     @property
@@ -92,14 +96,12 @@ class Fetch:
         if now - self._since_s >= self.patience_s:
             if self._since_s > float("-inf"):
                 self.patience_s = min(LONGEST_S, 2 * self.patience_s)
-            self._since_s, self._asked = now, self.offset
-        requests = []
-        most = self.offset + (UNDER_WAY if self.total is not None else 1) * self.chunk_nbytes
-        end = most if self.total is None else min(most, self.total)
-        while self._asked < end:
-            nbytes = min(self.chunk_nbytes, end - self._asked)
-            requests.append(StateRequest(self._asked, nbytes=nbytes))
-            self._asked += nbytes
+            self._since_s, self.window = now, _window(self.offset)
+        requests, window = [], self.window
+        while window.room and window.offset < (1 if self.total is None else self.total):  # its size comes with the first
+            left = window.part_nbytes if self.total is None else self.total - window.offset
+            requests.append(StateRequest(window.offset, nbytes=min(window.part_nbytes, left)))
+            window.sent(requests[-1].nbytes, now)
         return requests
 
     def arrived(self, sender: int, message: StateChunk, payloads: Sequence[bytes], now: float) -> None:
@@ -107,24 +109,17 @@ class Fetch:
         if sender != self.donor or message.offset != self.offset or message.total > self.limit_nbytes:
             return
         if self.total is not None and (message.total != self.total or message.have != self.have):
-            self.buffer, self.offset, self.total, self._asked = bytearray(), 0, None, 0  # the donor made a new snapshot
+            self.buffer, self.offset, self.total, self.window = bytearray(), 0, None, _window(0)  # it is a new snapshot
             return
         if self.offset + len(payloads[0]) > message.total:
             return
         if self.total is None:
-            self.buffer = bytearray(message.total)  # the only copy of the state in memory
+            self.buffer, self.began_s = bytearray(message.total), now  # the only copy of the state in memory
         self.total, self.have = message.total, message.have
         self.buffer[self.offset : self.offset + len(payloads[0])] = payloads[0]
         self.offset += len(payloads[0])
-        self._pace(now - self._since_s)
-        self._since_s = now
-
-    def _pace(self, took_s: float) -> None:
-        """Choose the size of the next chunks, and how long to wait for them."""
-        wanted = 2 * self.chunk_nbytes if took_s < SHORT_S else self.chunk_nbytes
-        wanted = self.chunk_nbytes // 2 if took_s > LONG_S else wanted
-        self.chunk_nbytes = max(FIRST_NBYTES, min(CHUNK_NBYTES, wanted))
-        self.patience_s = max(PATIENCE_S, PATIENT * took_s)
+        self.window.seen(self.offset, now)
+        self.patience_s, self._since_s = max(PATIENCE_S, PATIENT * (now - self._since_s)), now
 
     def chunk(self, request: StateRequest) -> tuple[StateChunk, bytes] | None:
         """Return the chunk that another worker asks for; None: it is not here yet."""
@@ -135,6 +130,10 @@ class Fetch:
 
     def data(self) -> memoryview:
         return memoryview(self.buffer)
+
+
+def _window(offset: int) -> Window:
+    return Window(CHUNK_NBYTES, limit_nbytes=UNDER_WAY * CHUNK_NBYTES, nbytes=FIRST_NBYTES, offset=offset, done=offset)
 
 
 class StateTransfer:
@@ -256,6 +255,8 @@ class StateTransfer:
             self._fetch = Fetch(donor, self._limit_nbytes)
         if self._fetch.complete:
             self._fetched = True
+            took_s, megabytes = now - self._fetch.began_s, self._fetch.offset / 1e6
+            log.info("the run's state was here after %.2f s (%.1f MB)", took_s, megabytes)
             self._status.note(state=(self._fetch.data(), self._fetch.have))
             self._fetch = None  # the training thread alone holds the state now, and lets it go when it is in the model
         elif protocol.attached() and donor in protocol.links:

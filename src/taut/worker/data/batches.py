@@ -112,14 +112,18 @@ class Dealer:
         return sum(share.handed() for share in self.open)
 
     def samples_of(self, lease: Lease, plan: BatchPlan) -> Indices:
-        known, indices = self._orders.get(lease.epoch, (None, None))
+        return self.pass_order(lease.epoch, plan)[lease.lo : lease.hi]
+
+    def pass_order(self, epoch: int, plan: BatchPlan) -> Indices:
+        """Return the samples of a pass, in its order."""
+        known, indices = self._orders.get(epoch, (None, None))
         if indices is None or known is not plan.order:
-            self._orders.pop(lease.epoch, None)
+            self._orders.pop(epoch, None)
             while len(self._orders) > 1:  # this pass and one other, of which a dead worker's leases may come back
                 del self._orders[next(iter(self._orders))]
-            indices = plan.order(self.seed, lease.epoch)
-            self._orders[lease.epoch] = plan.order, indices
-        return indices[lease.lo : lease.hi]
+            indices = plan.order(self.seed, epoch)
+            self._orders[epoch] = plan.order, indices
+        return indices
 
     def trained(self, lease: Lease, samples: int, last: bool) -> None:
         """Note that a batch of the lease was trained on; after its ``last`` one, report the lease."""
@@ -142,6 +146,7 @@ class Share(Iterator[Indices]):
         self._batches: Iterator[Indices] = iter(())  # of the lease at hand
         self._handed: deque[tuple[Lease, int, bool]] = deque()  # of each batch: its lease, its samples, whether the last
         self.over = plan.until <= dealer.complete
+        self.stopped = False  # an island's, since the run is stopping
 
     def __next__(self) -> Indices:
         while not self.over:

@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from taut.core.callbacks import do_nothing
 from taut.worker.comm.run_status import RunStatus
-from taut.worker.exchange.turns import Wait
+from taut.worker.exchange.turns import Turn, Wait
 from taut.worker.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Exchange(ABC):
     exchanges_gradients = False  # in `before_step`, and clips them where `worker.step` is asked to
     shares_speeds = False  # in rounds, for parts of a global batch
     scaling: RateScaling | None = None  # of learning rates, by the number of workers
+    before_own_turn: Callable[[], None] = staticmethod(do_nothing)  # called before each turn without data
     method_state: Any = None  # the method's, where there is one and it has started
 
     @property
@@ -78,6 +80,10 @@ class Exchange(ABC):
     @abstractmethod
     def idle(self) -> None:
         """Include what comes, and serve newcomers, while this worker waits for something else."""
+
+    def own_turn(self, samples: int) -> Turn:
+        """Take a turn that the script does not ask for; streams have none."""
+        yield from ()
 
     @abstractmethod
     def wait(self, until: Callable[[RunStatus], bool], again: Callable[[], None]) -> None:

@@ -257,6 +257,7 @@ class GradientExchange(RoundExchange):
     def own_turn(self, samples: int) -> Turn:
         """Take a turn, and make the optimizer's step if any worker had data. Without samples, the gradients that the
         script's loop has gathered so far are laid aside meanwhile."""
+        self.before_own_turn()
         parameters, driver = self.replica.params.parameters, self.driver
         aside = [parameter.grad for parameter in parameters]
         gathered = driver.gathered, driver.micro_batches, self.local.scale

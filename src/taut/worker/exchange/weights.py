@@ -57,6 +57,7 @@ class WeightExchange(RoundExchange):
         self.replica.update_sketch()
 
     def own_turn(self, samples: int) -> Turn:
+        self.before_own_turn()
         return self.driver.turn(samples, 0.0)
 
     def fetch(self, samples: int) -> None:

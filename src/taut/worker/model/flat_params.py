@@ -18,6 +18,7 @@ from torch import nn
 
 from taut.core.messages import TensorSpec
 from taut.errors import Misuse, NonFiniteUpdate
+from taut.worker.model.sharded import file_name, local
 
 if TYPE_CHECKING:
     Named = tuple[str, torch.Tensor, str]
@@ -44,14 +45,15 @@ class FlatParams:
         self._trained = wanted
         self.names = [name for name, _ in named]
         self.parameters = [p for _, p in named]
-        self.sizes = [p.numel() for p in self.parameters]
-        self.shapes = [tuple(p.shape[dim] for dim in memory_order(p)) or (1,) for p in self.parameters]
+        here = [local(p) for p in self.parameters]
+        self.sizes = [p.numel() for p in here]
+        self.shapes = [tuple(p.shape[dim] for dim in memory_order(p)) or (1,) for p in here]
         self.size = sum(self.sizes)
         self.tensor = _room(self.size, self.parameters[0].device)
         with torch.no_grad():
             for parameter, view in self.views(self.tensor):
-                view.copy_(parameter)
-                parameter.data = view
+                view.copy_(local(parameter))
+                local(parameter).data = view
         self.vector: Any = self.tensor.numpy() if self.on_cpu else self.tensor
 
     @property
@@ -62,7 +64,7 @@ class FlatParams:
         """Yield each parameter with its part of ``vector`` (in the order of ``parameters``), shaped and strided alike."""
         offset = 0
         for parameter, size in zip(self.parameters, self.sizes, strict=True):
-            yield parameter, shaped(vector[offset : offset + size], parameter)
+            yield parameter, shaped(vector[offset : offset + size], local(parameter))
             offset += size
 
     def specs(self, named: Sequence[Named] | None = None) -> list[TensorSpec]:
@@ -75,8 +77,10 @@ class FlatParams:
     def named(self) -> list[Named]:
         """Return every tensor of the model with its name and part: trained, frozen (or in no optimizer), or buffer."""
         parts = {True: "trained", False: "frozen"}
-        parameters = [(name, p.detach(), parts[id(p) in self._trained]) for name, p in self.model.named_parameters()]
-        return parameters + [(name, b.detach(), "buffer") for name, b in self.model.named_buffers()]
+        parameters = [
+            (name, local(p).detach(), parts[id(p) in self._trained]) for name, p in self.model.named_parameters()
+        ]
+        return parameters + [(name, local(b).detach(), "buffer") for name, b in self.model.named_buffers()]
 
     def still(self) -> Sequence[torch.Tensor]:
         """Return frozen parameters and buffers: everything of the state that the flat vector does not hold."""
@@ -128,8 +132,11 @@ class FlatParams:
         )
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the model's ``state_dict`` on the host; tied tensors under each of their names."""
-        return {name: t.detach().cpu().contiguous().clone() for name, t in self.model.state_dict().items()}
+        """Return the model's ``state_dict`` on the host, as a copy only where it must be; tied tensors under each of
+        their names, parts of tensors under names that say so (``sharded.py``). The widest types come first: so each
+        begins at a multiple of its size, as in any safetensors file."""
+        found = {file_name(name, t): local(t).detach().cpu().contiguous() for name, t in self.model.state_dict().items()}
+        return dict(sorted(found.items(), key=lambda item: (-item[1].itemsize, item[0])))
 
 
 def _room(size: int, device: torch.device) -> torch.Tensor:

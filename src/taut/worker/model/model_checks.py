@@ -11,6 +11,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from taut.errors import Misuse
 from taut.worker.model.optimizers import Optimizer, members_of, parameters_of
+from taut.worker.model.sharded import local
 
 
 def check_model(model: nn.Module, optimizer: Optimizer) -> list[nn.Parameter]:
@@ -97,13 +98,13 @@ weights with load_state_dict without assign=True
         self._frozen = [parameter for parameter in others if not parameter.requires_grad]
         self._unowned = [parameter for parameter in others if parameter.requires_grad]  # no optimizer has them
         self._unowned_versions: list[int] | None = None  # as of the first step
-        self._addresses = [parameter.data_ptr() for parameter in trained]
+        self._addresses = [local(parameter).data_ptr() for parameter in trained]
         self._held = _held(optimizer)
         self._checks = 0
 
     def check(self) -> None:
         """Raise ``Misuse`` if the script changed the parameters or the optimizer since ``join``."""
-        addresses = [parameter.data_ptr() for parameter in self._trained]
+        addresses = [local(parameter).data_ptr() for parameter in self._trained]
         if addresses != self._addresses:
             self._refuse_moved(next(at for at, address in enumerate(addresses) if address != self._addresses[at]))
         if any(parameter.requires_grad for parameter in self._frozen):

@@ -15,6 +15,7 @@ from taut.errors import NonFiniteUpdate
 from taut.strategies.local import Local, Wish
 from taut.worker.model.flat_params import FlatParams, shaped
 from taut.worker.model.replica import Replica
+from taut.worker.model.sharded import like_whole, local
 from taut.worker.standalone.worker import Vector
 from taut.worker.time_split import Stopwatch
 
@@ -152,8 +153,8 @@ class Gradients(Local):
             if gradient is None:
                 part[:] = 0.0
             else:
-                view = shaped(torch.from_numpy(part), parameter)
-                view.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+                view = shaped(torch.from_numpy(part), local(parameter))
+                view.copy_(gradient.to_dense() if gradient.is_sparse else local(gradient))
                 if self.scale != 1.0:
                     part *= np.float32(self.scale)
 
@@ -172,10 +173,11 @@ class Gradients(Local):
                 parameter.grad = None
                 continue
             if parameter.grad is None or parameter.grad.is_sparse:
-                parameter.grad = torch.empty_like(parameter)
-            parameter.grad.copy_(part)
+                parameter.grad = like_whole(torch.empty_like(local(parameter)), parameter)
+            gradient = local(parameter.grad)
+            gradient.copy_(part)
             if wish.share != 1.0:  # the mean is over the samples of all optimizers
-                parameter.grad /= wish.share
+                gradient /= wish.share
 
     def take_back(self) -> None:
         """Give the script the gradients that were laid aside."""

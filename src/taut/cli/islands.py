@@ -1,0 +1,50 @@
+"""Runs whose workers are islands: a supervisor for each part of the model, and the whole model at the end.
+
+Process ``j`` of every island is a worker of run ``j``. Run 0 is the one that the user sees; the others are in ``part-1``
+and so on in its folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from taut.cli.run_folder import new_run_folder, supervisor_in
+from taut.config import Settings
+
+if TYPE_CHECKING:
+    from taut.supervisor.service import Supervisor
+    from taut.supervisor.view import Outcome
+
+
+def part_supervisors(settings: Settings, folder: Path, command: str) -> list[Supervisor]:
+    """Return the supervisors of all parts but the first, not started; none where a worker is one process."""
+    if settings.island == 1:
+        return []
+    from taut.supervisor.prepare import Origin
+
+    own = replace(settings, port=0)
+    folders = [new_run_folder(str(folder), f"part-{number}") for number in range(1, settings.island)]
+    return [supervisor_in(each, own, Origin(command)) for each in folders]
+
+
+def await_parts(parts: Sequence[Supervisor]) -> list[Outcome]:
+    """Return how the runs of the other parts ended; their workers are done when those of the first part are."""
+    return [outcome for part in parts if (outcome := part.wait(PART_S)) is not None]
+
+
+def join_models(folder: Path, outcome: Outcome, parts: Sequence[Outcome]) -> None:
+    """Put the whole model, from its parts, in the place of the first part."""
+    from safetensors.torch import load_file, save
+
+    from taut.supervisor.storage.model_file import write_model
+    from taut.worker.model.sharded import joined_files
+
+    files = [each.model for each in (outcome, *parts)]
+    if all(file is not None for file in files):
+        write_model(folder, save(joined_files([load_file(str(file)) for file in files])))
+
+
+PART_S = 60.0  # for the other parts' runs to end, after the first one has
