@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from taut.strategies.delivery.channels import ChannelsState
 from taut.strategies.local import Local
+
+if TYPE_CHECKING:
+    from taut.testing.worlds.method_turns import ActorTurns
 
 Vector = npt.NDArray[np.float32]
 Step = Callable[["Actor"], int]  # changes actor.x in place; how many samples that took
@@ -25,12 +28,29 @@ class Actor(Local):
     channels: ChannelsState
     method_state: Any = None
     steps: int = 0  # local steps with data
-    turns: int = 0  # all turns, those without data too
-    proceed: bool = True
     ended: bool = False
-    finished: bool = False
     told: Vector | None = None  # x as of the last `emit`
     since: int = 0  # where a method hands the state over: the round after which this worker's is
+
+    io: ActorTurns = field(init=False, repr=False)  # set by the world
+
+    @property
+    def turns(self) -> int:
+        """Return how many turns it took, those without data too."""
+        return self.io.driver.turns
+
+    @property
+    def proceed(self) -> bool:
+        """Return whether x is the worker's: it waits for nothing."""
+        return self.io.driver.proceed
+
+    @proceed.setter
+    def proceed(self, proceed: bool) -> None:
+        self.io.driver.proceed = proceed
+
+    @property
+    def finished(self) -> bool:
+        return self.io.driver.finished
 
     def emit(self) -> bytes | None:
         """Return the change since the last call, as a dense codec would."""

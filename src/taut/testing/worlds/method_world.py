@@ -1,8 +1,9 @@
 """Methods of many workers in one thread: a world in which every choice comes from one seeded generator.
 
-``MethodWorld`` drives the very objects that the runtime drives. Messages are delivered in order per pair, in any
-interleaving; with ``lossy`` they go through ``Channels`` over a network that loses, repeats, delays and reorders. Workers
-take their steps in any order that the method allows, may be slower than others, die, and join.
+``MethodWorld`` drives the very objects that the runtime drives, in the turns of the runtime. Messages are
+delivered in order per pair, in any interleaving; with ``lossy`` they go through ``Channels`` over a network that loses,
+repeats, delays and reorders. Workers take their steps in any order that the method allows, may be slower than others,
+die, and join.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from taut.strategies import api
 from taut.strategies.allreduce.round_agreement import NEW
 from taut.strategies.delivery.channels import Channels, ChannelsState
 from taut.testing.worlds.method_actor import Actor, Step, Vector
+from taut.testing.worlds.method_turns import ActorTurns
 from taut.topologies.registry import parse as parse_topology
 
 
@@ -77,7 +79,7 @@ class MethodWorld:
         self.ranks = len(vectors)  # given so far: none is used twice
         self.speeds = dict(enumerate(speeds or []))
         for rank, vector in enumerate(vectors):
-            self.actors[rank] = actor(rank, np.array(vector, np.float32), self.channels.start(rank, synced=True))
+            self.actors[rank] = self._new(rank, np.array(vector, np.float32))
         for rank, each in self.actors.items():
             for other in self.actors:
                 if other != rank:
@@ -85,13 +87,19 @@ class MethodWorld:
             each.emit()
             each.method_state = method.start(self.membership(rank), each)
 
+    def _new(self, rank: int, vector: Vector) -> Actor:
+        actor = self.new_actor(rank, vector, self.channels.start(rank, synced=True))
+        actor.io = ActorTurns(self, rank)
+        return actor
+
     # ------------------------------------------------------------------------------------------ what happens
 
     def membership(self, rank: int) -> api.Membership:
         return api.Membership(rank, tuple(sorted(self.actors)), self.shape, self.version)
 
-    def take_step(self, rank: int) -> None:
-        """Let the worker train for one step, if it may, and tell its method; one that has ended takes an idle turn."""
+    def take_step(self, rank: int, catches_up: bool = False) -> None:
+        """Let the worker train for one step, if it may, and take its turn; one that has ended takes an idle turn.
+        ``catches_up``: the turn begins with what came meanwhile, as in the runtime; else ``catch_up`` tells that."""
         actor = self.actors[rank]
         if not actor.proceed or actor.finished:
             return
@@ -99,14 +107,13 @@ class MethodWorld:
         if not actor.ended and not self.method.owed(actor.method_state):
             samples = self.step(actor)
             actor.steps += 1
-        actor.turns += 1
-        actor.proceed = False
-        self.tell(rank, api.Stepped(samples, self.rate))
+        actor.io.begin(samples, catches_up)
 
     def tell(self, rank: int, event: api.MethodEvent) -> None:
         self._carry_out(rank, self.method.on(self.actors[rank].method_state, event, self.now))
         if self.method.hands_over:
             self._hand_over(rank)
+        self.actors[rank].io.go_on()
 
     def _hand_over(self, rank: int) -> None:
         """Give the state to whoever asks for it, if this is the moment; take over what came. As the runtime does."""
@@ -143,7 +150,7 @@ class MethodWorld:
                     actor.proceed = True
                     actor.proceeded()
                 case api.Finished():
-                    actor.finished = True
+                    actor.io.driver.finished = True
                 case api.Refuse(sender, why):
                     self.refused.append((sender, why))
 
@@ -226,9 +233,7 @@ class MethodWorld:
         able = [rank for rank in ranks if self.actors[rank].proceed]
         if able and self.random.random() < 0.5:
             weights = [self.speeds.get(rank, 1.0) for rank in able]
-            rank = self.random.choices(able, weights)[0]
-            self.catch_up(rank)
-            self.take_step(rank)
+            self.take_step(self.random.choices(able, weights)[0], catches_up=True)
             return True
         if self.deliver():
             return True
@@ -236,9 +241,7 @@ class MethodWorld:
             self.tick()
             return True
         if able:
-            rank = self.random.choice(able)
-            self.catch_up(rank)
-            self.take_step(rank)
+            self.take_step(self.random.choice(able), catches_up=True)
             return True
         return False
 
@@ -299,7 +302,7 @@ class MethodWorld:
         self.ranks += 1
         donor = self.actors[min(self.actors)]
         self.version += 1
-        newcomer = self.new_actor(rank, donor.snapshot(), self.channels.start(rank, synced=True))
+        newcomer = self._new(rank, donor.snapshot())
         for other in sorted(self.actors):
             self.channels.on(newcomer.channels, PeerJoined(other), self.now)
             self.channels.on(self.actors[other].channels, PeerJoined(rank), self.now)
