@@ -129,9 +129,11 @@ def test_the_end_is_told_again() -> None:
     total = 8
     run.say(0, Upload(0, total), b"1234")
     run.say(0, Returned(0, "done", 0, [], []))  # the rest was lost
-    run.say(0, Upload(4, total), b"5678")  # of the previous attempt, and passed over
+    assert run.heard(0, Finish)[-1].have == 4
+    run.say(0, Upload(6, total), b"78")  # of the previous attempt, and passed over
+    run.say(0, Upload(0, total), b"1234")
     assert not run.saves
-    run.say(0, Upload(0, total), b"12345678")
+    run.say(0, Upload(4, total), b"5678")
     assert run.saves == [b"12345678"]
     run.take(run.cluster.saved("model", "", run.now))
     told = len(run.heard(1, Saved))

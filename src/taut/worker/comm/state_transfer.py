@@ -125,7 +125,7 @@ class Fetch:
         """Return the chunk that another worker asks for; None: it is not here yet."""
         if self.total is None or self.offset < min(self.total, request.offset + request.nbytes):
             return None
-        part = bytes(self.buffer[request.offset : request.offset + request.nbytes])
+        part = bytes(self.data()[request.offset : request.offset + request.nbytes])
         return StateChunk(request.offset, self.total, self.have), part
 
     def data(self) -> memoryview:
