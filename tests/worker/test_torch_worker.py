@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import taut
+from taut.core.messages import Done, Failed
 from taut.errors import Misuse, NonFiniteLoss
+from taut.worker.torch_worker import TorchWorker
 
 X = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
 Y = (X.sum(1) > 0).long()
@@ -168,3 +171,18 @@ def test_join_wants_a_model_and_an_optimizer() -> None:
         taut.join(optimizer, model)
     with pytest.raises(Misuse, match="power of two"):
         taut.join(model, optimizer, codec="tether:tau=0.003")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(KeyboardInterrupt(), Done(leaving=True)), (Misuse("a", "b"), Failed("Misuse: a: expected b", unfit=True))],
+)
+def test_ctrl_c_before_the_first_step_is_leaving_and_no_failure(error: BaseException, said: object) -> None:
+    """The start of the session calls ``fail`` with whatever comes then: also a SIGTERM to ``taut worker``."""
+    told: list[object] = []
+    worker: Any = TorchWorker.__new__(TorchWorker)
+    worker._closed, worker._member, worker._hooks = False, None, SimpleNamespace(close=lambda: None)
+    comm = SimpleNamespace(say=told.append, close=lambda linger_s: None)
+    worker._session = SimpleNamespace(comm=comm, merged=False)
+    worker.fail(error)
+    assert told == [said]

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from taut.core.messages import Failed, Statistics
+from taut.core.messages import Done, Failed, Statistics
 from taut.errors import Misuse, NonFiniteLoss, PeerLost, Stopping, SupervisorLost
 from taut.worker.data.batch_share import BatchShare
 from taut.worker.data.batches import Batches, BatchPlan, Dealer, OwnLeases, Share
@@ -489,7 +489,8 @@ class TorchWorker:
         self._validation.raise_failure()
 
     def fail(self, error: BaseException) -> None:
-        """End by an error: the others are told, and go on."""
+        """End by an error: the others are told, and go on. Ctrl-C before the first step is none: the worker leaves, with
+        nothing to hand over."""
         if self._closed:
             return
         self._closed = True
@@ -500,7 +501,10 @@ class TorchWorker:
             self._member.await_end(error)
         if isinstance(error, SupervisorLost | PeerLost):
             error.add_note(f"the model as this worker has it is in {self._session.save_here()}")
-        self._session.comm.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=not self._session.merged))
+        if isinstance(error, KeyboardInterrupt):
+            self._session.comm.say(Done(leaving=True))
+        else:
+            self._session.comm.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=not self._session.merged))
         self._session.comm.close(linger_s=1.0)
 
     def leave(self) -> None:

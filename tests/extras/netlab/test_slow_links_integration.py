@@ -79,12 +79,13 @@ def run(folder: Path, rate: str, strategy: str) -> Iterator[Run]:
 
 
 @pytest.mark.parametrize("rate", RUNS)
-@pytest.mark.parametrize("strategy", ["async", "dpsgd"])
-def test_a_run_over_a_slow_link_ends_with_a_model(tmp_path: Path, rate: str, strategy: str) -> None:
+@pytest.mark.parametrize(("strategy", "most"), [("async", 1.3), ("dpsgd", 2.0)])
+def test_a_run_over_a_slow_link_ends_with_a_model(tmp_path: Path, rate: str, strategy: str, most: float) -> None:
+    """Under dpsgd a part of a model that took long, and was sent again, may be under way still."""
     with run(tmp_path, rate, strategy) as made:
         made.check()
         least_s = 8 * made.nbytes / RUNS[rate][0]
-        assert made.delivered_s() < 1.3 * least_s + 1.0
+        assert made.delivered_s() < most * least_s + 1.0
 
 
 def test_an_upload_that_is_cut_off_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -18,6 +18,10 @@ from taut.strategies.delivery.retransmission import INITIAL_RTO_S, MOST_PATIENCE
 
 Bytes = bytes | memoryview
 FAR = 1 << 24  # parcels: far more than any window holds
+# Of a path that was not measured: a megabyte may be under way for half a minute. Sending it again only adds to it:
+# workers at 256 kbit/s sent each model several times, fell ever further behind, and never ended.
+UNKNOWN_BYTES_PER_S = 32e3
+MEASURED_NBYTES = 4 << 10  # less says nothing of a path's speed
 PART_NBYTES = 64  # that a part takes beside its payload: a message in a billion empty parts is not small
 
 
@@ -34,6 +38,8 @@ class Channel:
     oldest_s: float | None = None  # since when the oldest unconfirmed parcel has been under way
     timed: tuple[int, float] | None = None  # a parcel whose round trip is being measured
     rtt_s: float = INITIAL_RTO_S / 4
+    bytes_per_s: float = UNKNOWN_BYTES_PER_S  # at which what was under way was confirmed
+    waiting_s: float | None = None  # since when nothing was confirmed, however often it was sent
     patience: int = 1
     mended: int = -1  # the gap that was last filled by sending again
     # from it
@@ -48,7 +54,15 @@ class Channel:
     @property
     def rto_s(self) -> float:
         once_s = max(INITIAL_RTO_S, 4.0 * self.rtt_s) + self.flight_nbytes / SLOW_BYTES_PER_S
+        if self.queue:  # it is confirmed when all of it is there
+            once_s += 2.0 * len(self.queue[0][1]) / self.bytes_per_s
         return deadline_s(once_s, self.patience)
+
+    def measure(self, nbytes: int, now: float) -> None:
+        """Take note that so many bytes were confirmed, after the time since the confirmation before."""
+        if self.waiting_s is not None and nbytes >= MEASURED_NBYTES and now > self.waiting_s:
+            found = nbytes / (now - self.waiting_s)
+            self.bytes_per_s = min(found, (self.bytes_per_s + found) / 2.0)
 
     def rewind(self) -> None:
         """Send everything that is unconfirmed again."""
@@ -160,6 +174,7 @@ class Channels:
             channel.sent += 1
             channel.flight_nbytes += nbytes
             channel.oldest_s = now if channel.oldest_s is None else channel.oldest_s
+            channel.waiting_s = now if channel.waiting_s is None else channel.waiting_s
             channel.timed = channel.timed or (parcel.seq, now)
             channel.unconfirmed, channel.receipt_due = 0, False
         if channel.receipt_due or channel.gap or channel.unconfirmed >= self.receipt_every:
@@ -211,16 +226,19 @@ def _confirmed(channel: Channel, received: int, now: float) -> None:
         return
     if received >= channel.next_seq:
         raise MalformedMessage(f"a receipt for parcel {received}; the last one has number {channel.next_seq - 1}")
+    nbytes = 0
     while queue and queue[0][0].seq <= received:
         _, payload = queue.popleft()
+        nbytes += len(payload)
         if channel.sent:
             channel.sent -= 1
             channel.flight_nbytes -= len(payload) + PART_NBYTES
     if channel.timed is not None and received >= channel.timed[0]:
         channel.rtt_s += (now - channel.timed[1] - channel.rtt_s) / 8.0
         channel.timed = None
+    channel.measure(nbytes, now)
     channel.patience = 1
-    channel.oldest_s = now if channel.sent else None
+    channel.oldest_s = channel.waiting_s = now if channel.sent else None
 
 
 def _blocked(channel: Channel | None, message: Parcel) -> None:
