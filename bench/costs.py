@@ -3,9 +3,9 @@ no probe of the user's own machines.
 
 CPU seconds of one thread (``time.thread_time``), medians. Codecs: every one of the registry, ``emit`` and ``absorb`` of
 made-up updates of 4 million float32, the fixed part from 1024 (``taut.simulator.models.cost_file``, as ``taut codecs
---measure`` does it, which takes the wall time). Messages: couriers over the ZeroMQ transport with its encryption, all in
-this thread, one worker telling three others of updates of 1 KB and of 8 MB: sending is publishing one, receiving is the
-pump of the other end that brings it. ``--write FILE`` writes them as JSON, which ``Costs.read`` takes.
+--measure`` does it, which takes the wall time). Messages: dispatchers over the ZeroMQ transport with its encryption, all
+in this thread, one worker telling three others of updates of 1 KB and of 8 MB: sending is publishing one, receiving is
+the pump of the other end that brings it. ``--write FILE`` writes them as JSON, which ``Costs.read`` takes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def cpu(function: Callable[[], object]) -> float:
 
 
 class Some:
-    """One courier that sends, and some that receive, as if admitted to one run."""
+    """One dispatcher that sends, and some that receive, as if admitted to one run."""
 
     def __init__(self, receivers: int) -> None:
         keys = [WorkerKeys.generate() for _ in range(receivers + 1)]
@@ -57,25 +57,29 @@ class Some:
         members = [
             Member(i, t.address, k.public_key, True) for i, (t, k) in enumerate(zip(transports, keys, strict=True))
         ]
-        self.couriers = [Dispatcher(transport, lambda _: Asynchronous(merge=merge)) for transport in transports]
-        for rank, courier in enumerate(self.couriers):
-            courier.status.roster = roster = Roster(1, members, [])
-            courier._on_supervisor(Welcome(rank, "costs", 0, len(keys), "{}"), [])
-            courier._on_roster(roster)
-            courier.protocols.tell(Synced({}, []))
-        self.until(lambda: not any(link.pending for link in self.couriers[0].phase_protocol.state.links.values()))
+        self.dispatchers = [Dispatcher(transport, lambda _: Asynchronous(merge=merge)) for transport in transports]
+        for rank, dispatcher in enumerate(self.dispatchers):
+            dispatcher.status.roster = roster = Roster(1, members, [])
+            dispatcher._on_supervisor(Welcome(rank, "costs", 0, len(keys), "{}"), [])
+            dispatcher._on_roster(roster)
+            dispatcher.protocols.tell(Synced({}, []))
+        self.until(
+            lambda: not any(link.pending for link in self.dispatchers[0].protocols.phase_protocol.state.links.values())
+        )
 
     def until(self, done: Callable[[], bool]) -> None:
         while not done():
-            for courier in self.couriers:
-                courier.work(0.001)
+            for dispatcher in self.dispatchers:
+                dispatcher.work(0.001)
 
     def one(self, payload: bytes) -> tuple[float, float]:
         """Send one update to everybody: CPU seconds of the sender, and of one receiver, per message."""
-        sender, *receivers = self.couriers
+        sender, *receivers = self.dispatchers
         room = ROOM_NBYTES if len(payload) < ROOM_NBYTES else 0
-        self.until(lambda: all(link.flight_nbytes <= room for link in sender.phase_protocol.state.links.values()))
-        sender._commands.append(partial(sender.protocols.tell, Published(payload)))
+        self.until(
+            lambda: all(link.flight_nbytes <= room for link in sender.protocols.phase_protocol.state.links.values())
+        )
+        sender.commands.append(partial(sender.protocols.tell, Published(payload)))
         send_s = cpu(lambda: sender.work(None)) / len(receivers)
         receive_s = 0.0
         for receiver in receivers:
@@ -87,13 +91,13 @@ class Some:
             begun = time.thread_time()
             items = list(receiver.protocols.arrivals)
             receiver.protocols.arrivals.clear()
-            receiver._commands.append(partial(receiver.protocols.tell, Taken({item.origin: item.hi for item in items})))
+            receiver.commands.append(partial(receiver.protocols.tell, Taken({item.origin: item.hi for item in items})))
             receive_s += time.thread_time() - begun
         return send_s, receive_s / len(receivers)
 
     def close(self) -> None:
-        for courier in self.couriers:
-            courier.transport.close()
+        for dispatcher in self.dispatchers:
+            dispatcher.transport.close()
 
 
 def copy_s_per_byte(repetitions: int) -> float:

@@ -15,6 +15,7 @@ SCHEMAS = {  # the digest of every version; a change of the messages is a new ve
     1: "eebe9f548e7601e3",
     2: "62b321212a0e197d",
     3: "6aee1b9c43ae3967",
+    4: "ccf40633615464b1",
 }
 KINDS = [kind for family in (m.PeerMessage, m.WorkerMessage, m.SupervisorMessage) for kind in get_args(family)]
 BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")

@@ -122,7 +122,11 @@ def test_beside_a_supervisor(
     shown_somewhere = (
         said
         + caplog.text
-        + "".join(path.read_bytes().decode("latin-1") for path in folder.iterdir() if path.name != SECRET_FILE)
+        + "".join(
+            path.read_bytes().decode("latin-1")
+            for path in folder.rglob("*")
+            if path.is_file() and path.name != SECRET_FILE
+        )
     )
     assert client.secret not in shown_somewhere, "not on the terminal, in a log or in the store"
     assert client.secret[16:] not in shown_somewhere

@@ -141,7 +141,7 @@ def test_streams_are_bounded(tmp_path: Path) -> None:
         assert client.ask("/api/run").status == 200
         streams[0].close()
 
-        until(lambda: _free(client), "a seat to become free")
+        until(lambda: _free(client), "a connection to become free")
 
 
 def test_a_client_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_client_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:
         with Raw(client, path, receive_nbytes=4096) as stuck, Raw(client, request(client, "/api/stream")) as reading:
             told = reading.looks()
             next(told)
-            assert stuck.socket.recv(1, socket.MSG_PEEK), "both seats were taken"
+            assert stuck.socket.recv(1, socket.MSG_PEEK), "both connections were taken"
             until(lambda: next(told) is not None and _free(client), "the stuck one to be cut off")
             looked = source.looks
             for _ in range(3):

@@ -192,7 +192,7 @@ def test_rubbish_to_the_supervisor_needs_no_witness(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------ what waits is bounded
 
 
-def seated(protocol: object, limit_nbytes: int) -> tuple[CommThread, Transport]:
+def begun(protocol: object, limit_nbytes: int) -> tuple[CommThread, Transport]:
     """A worker without a supervisor, and the other end of its only link."""
     wire = MemoryNetwork()
     mine, theirs = wire.transport(0), wire.transport(1)
@@ -204,7 +204,7 @@ def seated(protocol: object, limit_nbytes: int) -> tuple[CommThread, Transport]:
 
 
 def test_more_than_is_included_is_not_received_and_comes_when_it_is_sent_again() -> None:
-    node, peer = seated(Broadcast(merge=b"".join), limit_nbytes=10_000)
+    node, peer = begun(Broadcast(merge=b"".join), limit_nbytes=10_000)
     for number in range(1, 61):
         assert peer.send(0, encode(Updates(0, 0, [Span(1, number, number)]), [bytes(1000)]))
         node.dispatcher.work(0.0)
@@ -219,7 +219,7 @@ def test_more_than_is_included_is_not_received_and_comes_when_it_is_sent_again()
 
 
 def test_mail_that_nobody_reads_is_bounded() -> None:
-    node, peer = seated(Channels(), limit_nbytes=10_000)
+    node, peer = begun(Channels(), limit_nbytes=10_000)
     for number in range(1, 61):
         assert peer.send(0, encode(Parcel(number, 0, Note("x"), 0, 1), [bytes(1000)]))
         node.dispatcher.work(0.0)
@@ -233,7 +233,7 @@ def test_mail_that_nobody_reads_is_bounded() -> None:
 
 
 def test_messages_of_the_next_phase_and_requests_for_the_state_are_bounded() -> None:
-    node, peer = seated(Channels(), limit_nbytes=10_000)
+    node, peer = begun(Channels(), limit_nbytes=10_000)
     for _ in range(60):
         assert peer.send(0, encode(Parcel(1, 0, Note("x"), 0, 1, phase=1), [bytes(1000)]))
         node.dispatcher.work(0.0)
@@ -248,7 +248,7 @@ def test_messages_of_the_next_phase_and_requests_for_the_state_are_bounded() -> 
 
 
 def test_an_early_message_that_makes_no_sense_is_refused_when_its_phase_comes() -> None:
-    node, peer = seated(Channels(), limit_nbytes=10_000)
+    node, peer = begun(Channels(), limit_nbytes=10_000)
     assert peer.send(0, encode(Updates(0, 0, [Span(1, 1, 1)], phase=1), [b"x"]))
     node.dispatcher.work(0.0)
     node.protocols.advance(Channels())
@@ -257,7 +257,7 @@ def test_an_early_message_that_makes_no_sense_is_refused_when_its_phase_comes() 
 
 
 def test_updates_of_a_phase_that_is_over_are_not_included_in_the_next() -> None:
-    node, peer = seated(Broadcast(merge=b"".join), limit_nbytes=10_000)
+    node, peer = begun(Broadcast(merge=b"".join), limit_nbytes=10_000)
     node.protocols.advance(Broadcast(merge=b"".join))
     assert peer.send(0, encode(Updates(0, 0, [Span(1, 1, 1)]), [b"x"]))
     node.dispatcher.work(0.0)
@@ -266,7 +266,7 @@ def test_updates_of_a_phase_that_is_over_are_not_included_in_the_next() -> None:
 
 
 def test_a_member_that_cannot_be_reached_does_not_keep_the_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    node, _ = seated(Channels(), limit_nbytes=10_000)
+    node, _ = begun(Channels(), limit_nbytes=10_000)
     admit = node.transport.admit
 
     def choosy(member: Member) -> None:

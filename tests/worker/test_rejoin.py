@@ -129,14 +129,14 @@ class Leases:
 
 def test_leases_of_the_former_place_are_neither_trained_on_nor_reported() -> None:
     first, then = Leases(0), Leases(2, 3)
-    seat = SimpleNamespace(leases=first, enter=lambda: False)
-    seat.come_back = lambda _: setattr(seat, "leases", then)
-    dealer = Dealer(SessionLeases(seat), seed=0)  # type: ignore[arg-type]
+    session = SimpleNamespace(leases=first, enter=lambda: False)
+    session.come_back = lambda _: setattr(session, "leases", then)
+    dealer = Dealer(SessionLeases(session), seed=0)  # type: ignore[arg-type]
     plan = BatchPlan(16, 2, 0, 1, last=True, order=whole(16, False)[1], drop_last=False)
     batches = Share(dealer, plan)
     assert next(batches).tolist() == [0, 1]
     first.given_up = True
-    seat.come_back(None)  # noticed in the exchange of that step
+    session.come_back(None)  # noticed in the exchange of that step
     batches.trained()
     rest = []
     for batch in batches:
@@ -148,10 +148,10 @@ def test_leases_of_the_former_place_are_neither_trained_on_nor_reported() -> Non
 
 def test_to_be_given_up_while_it_waits_for_data_is_to_come_back_and_ask_again() -> None:
     then = Leases(5)
-    seat = SimpleNamespace(leases=Leases(given_up=True), enter=lambda: False)
-    seat.come_back = lambda _: setattr(seat, "leases", then)
+    session = SimpleNamespace(leases=Leases(given_up=True), enter=lambda: False)
+    session.come_back = lambda _: setattr(session, "leases", then)
     plan = BatchPlan(40, 4, 0, 1, last=True, order=whole(40, False)[1], drop_last=False)
-    assert [batch.tolist() for batch in Share(Dealer(SessionLeases(seat), seed=0), plan)] == [[20, 21, 22, 23]]  # type: ignore[arg-type]
+    assert [batch.tolist() for batch in Share(Dealer(SessionLeases(session), seed=0), plan)] == [[20, 21, 22, 23]]  # type: ignore[arg-type]
 
 
 def test_each_place_counts_its_own_work() -> None:

@@ -1,4 +1,4 @@
-"""A seat whose supervisor is a script: what a worker does that is given up, and finds nobody to come back to."""
+"""A session whose supervisor is a script: what a worker does that is given up, and finds nobody to come back to."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ def test_who_is_given_up_and_finds_no_supervisor_keeps_its_model(tmp_path: Path,
     settings = json.dumps({"strategy": "async", "patience_s": 0.05})
     here = Line([Welcome(3, "otter", 0, 1, settings), Roster(1, [Member(3, "", "", False)], []), Donor(-1), Start()])
     model = torch.nn.Linear(2, 1)
-    seat = WorkerSession(Lines(here, Line([])), FlatParams(model))
-    seat.train()
+    session = WorkerSession(Lines(here, Line([])), FlatParams(model))
+    session.train()
     here.say(Expulsion("silent for 9.0 s", True))
     with pytest.raises(GivenUp) as given_up:
-        seat.comm.wait(lambda _: False, lambda: None)
+        session.comm.wait(lambda _: False, lambda: None)
     with pytest.raises(SupervisorLost, match="no answer from the supervisor"):
-        seat.come_back(given_up.value)
-    saved = seat.save_here()
+        session.come_back(given_up.value)
+    saved = session.save_here()
     assert saved == tmp_path / "otter-worker-3.safetensors"
     assert torch.equal(load_file(saved)["weight"], model.weight)

@@ -37,7 +37,7 @@ class Window:
     @property
     def part_nbytes(self) -> int:
         """Return the size of the next part."""
-        return min(self.most_nbytes, self.nbytes // PARTS)
+        return max(1, min(self.most_nbytes, self.nbytes // PARTS))
 
     @property
     def room(self) -> bool:

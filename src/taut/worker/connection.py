@@ -75,7 +75,7 @@ class SocketConnector(Connector):
         self._transport.supervisor.known_as(previous)
 
     def limit(self, comm: CommThread, link: str) -> None:
-        comm.transport = LimitedTransport(comm.transport, parse_link(link))
+        comm.dispatcher.transport = LimitedTransport(comm.transport, parse_link(link))
 
     def comm(self, make_strategy: Any, **options: Any) -> CommThread:
         comm = CommThread(Dispatcher(self._transport, make_strategy, **options))

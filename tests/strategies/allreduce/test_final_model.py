@@ -1,4 +1,4 @@
-"""The final model is handed to latecomers only: sent in mid-run it is refused, and changes nobody's weights."""
+"""The final model is handed to late joiners only: sent in mid-run it is refused, and changes nobody's weights."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 400), st.booleans()), min_size=1, ma
 @given(
     seed=st.integers(0, 2**32),
     workers=st.integers(1, 4),
-    how=st.sampled_from(["ring", "tree", "lanes", "backup", "codec"]),
+    how=st.sampled_from(["ring", "tree", "buckets", "backup", "codec"]),
     changes=CHANGES,
 )
 @settings(max_examples=some(120), deadline=None)
@@ -151,7 +151,7 @@ def test_who_joins_makes_the_same_steps(seed: int, workers: int, how: str, chang
     method = Sync(
         schedule="tree" if how == "tree" else "ring",
         backup=int(how == "backup"),
-        bucket_mib=1e-5 if how == "lanes" else 0.0,
+        bucket_mib=1e-5 if how == "buckets" else 0.0,
     )
     vectors = [np.zeros((SIZE + MOST) * BUCKETS, np.float32)] * workers
     kind = CodedLearner if how == "codec" else DenseLearner

@@ -26,7 +26,7 @@ def send(state: BroadcastState, number: int, payload: bytes, upto: int = 0) -> N
     PROTOCOL.on(state, Arrived(LIAR, message, [payload]), 0.0)
 
 
-def talk(states: list[BroadcastState], now: float) -> set[tuple[int, int, int]]:
+def exchange(states: list[BroadcastState], now: float) -> set[tuple[int, int, int]]:
     """All report to each other; (who, origin, other) of what is disputed."""
     found = set()
     actions = [(state.rank, action) for state in states for action in PROTOCOL.on(state, Tick(), now)]
@@ -44,11 +44,11 @@ def test_different_updates_to_different_workers_are_noticed_by_both() -> None:
     states = holders(3)
     for state in states:
         send(state, 1, b"the same")
-    assert talk(states, 10.0) == set()
+    assert exchange(states, 10.0) == set()
     for state in states:
         send(state, 2, b"b" if state.rank == 1 else b"a")
-    assert talk(states, 20.0) == {(0, LIAR, 1), (1, LIAR, 0), (1, LIAR, 2), (2, LIAR, 1)}
-    assert talk(states, 30.0) == set(), "it is said once"
+    assert exchange(states, 20.0) == {(0, LIAR, 1), (1, LIAR, 0), (1, LIAR, 2), (2, LIAR, 1)}
+    assert exchange(states, 30.0) == set(), "it is said once"
 
 
 def test_a_difference_is_noticed_also_by_who_is_ahead_and_after_the_origin_is_gone() -> None:
@@ -59,7 +59,7 @@ def test_a_difference_is_noticed_also_by_who_is_ahead_and_after_the_origin_is_go
             send(states[1], number, b"%d" % (number if number < 20 else -number))
     for state in states:
         PROTOCOL.on(state, PeerGone(LIAR), 1.0)
-    assert talk(states, 10.0) == {(0, LIAR, 1)}
+    assert exchange(states, 10.0) == {(0, LIAR, 1)}
 
 
 def test_updates_that_came_merged_are_compared_from_the_next_block_on() -> None:
@@ -67,11 +67,11 @@ def test_updates_that_came_merged_are_compared_from_the_next_block_on() -> None:
     for number in range(1, BLOCK + 1):
         send(states[0], number, b"x")
     send(states[1], 1, b"x" * BLOCK, upto=BLOCK)
-    assert talk(states, 10.0) == set()
+    assert exchange(states, 10.0) == set()
     for number in range(BLOCK + 1, BLOCK + 3):
         send(states[0], number, b"y")
         send(states[1], number, b"z")
-    assert (1, LIAR, 0) in talk(states, 20.0)
+    assert (1, LIAR, 0) in exchange(states, 20.0)
 
 
 def test_a_newcomer_compares_nothing_of_what_was_in_the_state() -> None:
@@ -85,7 +85,7 @@ def test_a_newcomer_compares_nothing_of_what_was_in_the_state() -> None:
     PROTOCOL.on(newcomer, Synced({LIAR: 3, 0: 0}, []), 0.0)
     send(newcomer, 4, b"y")
     send(states[0], 4, b"y")
-    assert talk([states[0], newcomer], 10.0) == set()
+    assert exchange([states[0], newcomer], 10.0) == set()
 
 
 def test_what_was_refused_counts_as_nothing() -> None:

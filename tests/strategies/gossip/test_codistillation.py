@@ -82,7 +82,7 @@ def test_misuse_is_told(spec: str) -> None:
 
 
 class Student:
-    """A model with its flat parameters, method and distillation, as a seat would hold them, without the network."""
+    """A model with its flat parameters, method and distillation, as a session would hold them, without the network."""
 
     def __init__(self, seed: int, method: Codistillation, model: nn.Module | None = None) -> None:
         torch.manual_seed(seed)

@@ -37,7 +37,7 @@ def starts(workers: int, size: int = 5) -> list[Vector]:
 
 def live_through(method: Method, seed: int, *, workers: int = 4, lossy: bool = False, size: int = 5) -> MethodWorld:
     """Steps, deliveries, deaths, joins, rounds held up and ends of data in any order; then all that have data must get
-    on; then the drain, with more deaths and joins; then a latecomer. Fails if anybody is left waiting."""
+    on; then the drain, with more deaths and joins; then a late joiner. Fails if anybody is left waiting."""
     dice = random.Random(seed)
     world = Watched(method, starts(workers, size), seed=seed, step=wander, lossy=lossy, hold_ups=0.03)
     for _ in range(200):

@@ -190,12 +190,12 @@ def test_sheaves_are_what_they_were_and_rubbish_is_refused(message: bytes, paylo
 @settings(max_examples=60, deadline=None)
 def test_a_sheaf_stays_small(sizes: list[int], limit: int) -> None:
     """Adding up gives the largest of the sizes here, as it would of updates that overlap."""
-    sheaf = PayloadBatch(lambda payloads: max(payloads, key=len), limit)
+    batch = PayloadBatch(lambda payloads: max(payloads, key=len), limit)
     for size in sizes:
-        sheaf.put(bytes(size), 1)
-        assert len(sheaf.payloads) < MANY
-        assert sheaf.nbytes == sum(map(len, sheaf.payloads)) <= max(limit, 100) + 50
-    assert sheaf.count == len(sizes)
+        batch.put(bytes(size), 1)
+        assert len(batch.payloads) < MANY
+        assert batch.nbytes == sum(map(len, batch.payloads)) <= max(limit, 100) + 50
+    assert batch.count == len(sizes)
 
 
 def test_async_is_relayed_where_the_topology_is_not_complete() -> None:

@@ -61,8 +61,8 @@ class Trainee:
         node = SimpleNamespace(status=self.status, rank=rank, workers=workers, say=self.say)
         node.supervisor = SimpleNamespace(renewals=0, quiet=lambda: chance.random() < quiet)
         node.clock = SimpleNamespace(now=lambda: 0.0)
-        seat: Any = SimpleNamespace(comm=node, statistics=lambda: Statistics(steps=10, wall_s=1.0))
-        self.leases = SupervisorLeases(seat)
+        session: Any = SimpleNamespace(comm=node, statistics=lambda: Statistics(steps=10, wall_s=1.0))
+        self.leases = SupervisorLeases(session)
         self.holds: list[Lease] = []
         self.samples = 0
         self.state = "ready"
@@ -102,7 +102,7 @@ class Trainee:
         return replace(PLAN, length=self.length(number), first=number, until=number + 1, last=False)
 
     def hear(self) -> None:
-        """The courier's part."""
+        """The dispatcher's part."""
         message = self.inbox.popleft()
         if isinstance(message, Pulse):
             self._hear_pulse(message)

@@ -50,9 +50,9 @@ def test_it_comes_back(
     restored: dict[int, dict[str, np.ndarray]] = {}
     restore = Resumption.restore_exchange
 
-    def watched(self: Resumption, talk: Any) -> None:
-        restore(self, talk)
-        restored[self.rank] = fields(talk.method_state, (*common, *own))
+    def watched(self: Resumption, exchange: Any) -> None:
+        restore(self, exchange)
+        restored[self.rank] = fields(exchange.method_state, (*common, *own))
 
     monkeypatch.setattr(Resumption, "restore_exchange", watched)
     outcome = together(Job(strategy=strategy, codec="dense", epochs=12), tmp_path / "run", workers, resume=found)

@@ -33,7 +33,7 @@ PATIENCE_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def scribe() -> Iterator[WriterProcess]:
+def writer() -> Iterator[WriterProcess]:
     one = WriterProcess()
     yield one
     one.close()
@@ -45,45 +45,45 @@ SIZES = st.lists(st.sampled_from([0, 1, 7, 4096, 65_537, PIECE_NBYTES - 1, PIECE
 @given(SIZES, st.sampled_from([None, 0.0, 0.001, 60.0]))
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_bits_are_those_of_a_thread(
-    scribe: WriterProcess, tmp_path: Path, sizes: list[int], hurry: float | None
+    writer: WriterProcess, tmp_path: Path, sizes: list[int], hurry: float | None
 ) -> None:
     """In whatever hurry, order after order."""
     tensors = {str(index): torch.randint(0, 256, (size,), dtype=torch.uint8) for index, size in enumerate(sizes)}
     by_thread = write_views(tmp_path / "thread", part_views({"steps": 1}, tensors))
-    by_scribe = write_views(tmp_path / "new" / "scribe", part_views({"steps": 1}, tensors), scribe, hurry)
-    assert by_scribe == by_thread
-    assert (tmp_path / "new" / "scribe").read_bytes() == (tmp_path / "thread").read_bytes()
+    by_process = write_views(tmp_path / "new" / "writer", part_views({"steps": 1}, tensors), writer, hurry)
+    assert by_process == by_thread
+    assert (tmp_path / "new" / "writer").read_bytes() == (tmp_path / "thread").read_bytes()
     assert all(torch.equal(read_part(tmp_path / "thread", by_thread[1]).tensor(name), tensors[name]) for name in tensors)
 
 
-def test_what_the_disk_does_not_let_us_is_said_and_the_next_is_written(scribe: WriterProcess, tmp_path: Path) -> None:
+def test_what_the_disk_does_not_let_us_is_said_and_the_next_is_written(writer: WriterProcess, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     body = memoryview(bytes(3 * PIECE_NBYTES))
     for _ in range(2):
         with pytest.raises(StorageFailed, match="part could not be written: File exists"):
-            scribe.write(tmp_path / "file" / "part", [body], DIGEST_NBYTES)
-        assert scribe.write(tmp_path / "part", [body], DIGEST_NBYTES)
+            writer.write(tmp_path / "file" / "part", [body], DIGEST_NBYTES)
+        assert writer.write(tmp_path / "part", [body], DIGEST_NBYTES)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "part"]
 
 
 def test_without_a_scribe_the_worker_writes(tmp_path: Path) -> None:
-    scribe, views = WriterProcess(), [memoryview(b"x")]
-    assert scribe._process is not None
-    scribe._process.kill()
-    scribe._process.wait()
+    writer, views = WriterProcess(), [memoryview(b"x")]
+    assert writer._process is not None
+    writer._process.kill()
+    writer._process.wait()
     for _ in range(2):
         with pytest.raises(WriterProcessLost):
-            scribe.write(tmp_path / "part", views, DIGEST_NBYTES)
-        write_views(tmp_path / "part", part_views({"steps": 2}, {"w": torch.ones(3)}), scribe)
+            writer.write(tmp_path / "part", views, DIGEST_NBYTES)
+        write_views(tmp_path / "part", part_views({"steps": 2}, {"w": torch.ones(3)}), writer)
         assert read_part(tmp_path / "part").document["steps"] == 2
-    scribe.close()
+    writer.close()
     with mock.patch.object(sys, "executable", ""):
         nowhere = WriterProcess()
     with pytest.raises(WriterProcessLost):
         nowhere.write(tmp_path / "part", views, DIGEST_NBYTES)
 
 
-@pytest.mark.parametrize("end", ["the worker is killed", "the scribe is killed"])
+@pytest.mark.parametrize("end", ["the worker is killed", "the writer is killed"])
 def test_half_a_file_never_takes_the_name(end: str, tmp_path: Path) -> None:
     path = tmp_path / "part"
     path.write_text("the last good one")
@@ -96,7 +96,7 @@ def test_half_a_file_never_takes_the_name(end: str, tmp_path: Path) -> None:
         assert program.stdin is not None
         program.stdin.write(len(written).to_bytes(8, "little") + written + bytes(nbytes - 1))
         program.stdin.flush()  # more than the pipe holds: so it is at work
-        if end == "the scribe is killed":
+        if end == "the writer is killed":
             program.kill()
         program.stdin.close()
         program.wait(PATIENCE_S)
@@ -106,7 +106,7 @@ def test_half_a_file_never_takes_the_name(end: str, tmp_path: Path) -> None:
 
 
 class Robbed(Job):
-    """Its scribe is gone from the start."""
+    """Its writer is gone from the start."""
 
     def _train(self, worker: Any, model: nn.Module, scheduler: Any) -> Iterator[int]:
         worker._keeper._writer._process.kill()
@@ -127,7 +127,7 @@ def test_errands_are_done_in_order_and_a_fault_ends_none_but_its_own(monkeypatch
     faults: list[object] = []
     over = threading.Event()
     monkeypatch.setattr(threading, "excepthook", lambda args: faults.append(args.exc_value))
-    background = BackgroundThread("errands")
+    background = BackgroundThread("background")
 
     def fail() -> None:
         raise KeyError("a fault")
@@ -142,7 +142,7 @@ def test_errands_are_done_in_order_and_a_fault_ends_none_but_its_own(monkeypatch
 def test_the_thread_ends_when_nobody_holds_it() -> None:
     background = BackgroundThread("held")
     thread = next(each for each in threading.enumerate() if each.name == "held")
-    background.submit(lambda held=background: held.submit(int))  # type: ignore[misc]  # an errand that holds it does not count
+    background.submit(lambda held=background: held.submit(int))  # type: ignore[misc]  # a task that holds it does not count
     del background
     gc.collect()
     thread.join(PATIENCE_S)

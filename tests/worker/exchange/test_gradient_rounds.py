@@ -49,7 +49,7 @@ class Net(nn.Module):
         return self.second(hidden) + (self.spare(hidden) if len(x) % 2 else 0.0)
 
 
-class SyncSeat(ThreadSeat):
+class SyncSession(ThreadSeat):
     def __init__(self, node: CommThread, params: FlatParams, method: Sync, codec: str) -> None:
         super().__init__(node, params)
         replica = Replica(params, parse_codec(codec), uses_codec=False)
@@ -70,8 +70,8 @@ def train(
     models = [Net() for _ in data]
 
     def work(rank: int, node: CommThread) -> Callable[[], None]:
-        seat: Any = SyncSeat(node, FlatParams(models[rank]), method, codec)
-        worker = TorchWorker(models[rank], optimizer(models[rank].parameters()), seat, seed=0)
+        session: Any = SyncSession(node, FlatParams(models[rank]), method, codec)
+        worker = TorchWorker(models[rank], optimizer(models[rank].parameters()), session, seed=0)
         loop(worker, data[rank])
         return worker.close
 

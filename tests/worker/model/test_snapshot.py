@@ -69,7 +69,6 @@ def test_the_joiner_gets_the_snapshot_whole(seed: int, size: int, loss: float) -
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state_transfer, "CHUNK_NBYTES", 8)
         patch.setattr(state_transfer, "FIRST_NBYTES", 2)
-        fetch.chunk_nbytes = 2
         for _ in range(10_000):
             now += 0.5
             inbox += [request for request in fetch.due(now) if chance.random() >= loss]

@@ -136,14 +136,16 @@ class _FiberCondition:
 class VirtualCommThread(CommThread):
     """Everything that the communication thread does, the event loop does: when a message arrives, and every 50 ms."""
 
-    transport: VirtualTransport
-
     def __init__(self, fiber: Fiber, transport: VirtualTransport, make_strategy: Any, **options: Any) -> None:
         super().__init__(Dispatcher(transport, make_strategy, clock=fiber.loop, **options))
-        self.fiber, self.loop = fiber, fiber.loop
+        self.fiber, self.loop, self._virtual = fiber, fiber.loop, transport
         self._waits = self._ended = False
         self.status.changed = _FiberCondition(self._ring, self._rest)  # type: ignore[assignment]
         transport.arrived = self._arrived
+
+    @property
+    def transport(self) -> VirtualTransport:
+        return self._virtual
 
     def start(self) -> None:
         self._tick()

@@ -2,14 +2,15 @@
 
 Everybody who took part in that round holds the same model. The lowest rank of them hands it to those who perhaps did
 not; they end with it. As long as the members stay the same, who gave it is among them, in no round, so no other can be
-completed. When they change, latecomers leave the group, or they might complete a round without it and end with another
+completed. When they change, late joiners leave the group, or they might complete a round without it and end with another
 model; and as the group is then stuck, they hand the model to all.
 
-A worker takes a model over only where it can be a latecomer: the run is being drained here too, this worker has completed
-no round, and when all told their last round for the first time, somebody had (``RoundAgreement.founder``). In any other
-state of the run the model is refused. Late ones that have left the group still tell their last round, for later ones.
+A worker takes a model over only where it can be a late joiner: the run is being drained here too, this worker has
+completed no round, and when all told their last round for the first time, somebody had (``RoundAgreement.founder``). In
+any other state of the run the model is refused. Late ones that have left the group still tell their last round, for
+later ones.
 
-Where nobody is to be believed alone (``by_majority``), all who have the model hand it on, and a latecomer takes it when
+Where nobody is to be believed alone (``by_majority``), all who have the model hand it on, and a late joiner takes it when
 more than half of those who came before it (ranks below its own) have sent the same bits.
 """
 
@@ -40,7 +41,7 @@ class FinalModelForJoiners:
 
     began_with: tuple[int, ...] = ()
     given: frozenset[int] = frozenset()
-    handed: Vector | None = None  # this worker is a latecomer itself, and this is the model
+    handed: Vector | None = None  # this worker is a late joiner itself, and this is the model
     left: bool = False  # and it takes part in no round any more
     by_majority: bool = False
     offers: dict[int, bytes] = field(default_factory=dict)  # by sender, until one may be taken

@@ -20,6 +20,7 @@ from taut.core.callbacks import do_nothing
 from taut.core.messages import Member, Message, Welcome
 from taut.errors import SupervisorLost
 from taut.strategies.delivery.channels import ChannelsState
+from taut.transport.transport import Transport
 from taut.worker.comm.dispatcher import TICK_S, Dispatcher
 from taut.worker.comm.phase_protocols import PhaseProtocol, Protocol
 from taut.worker.comm.run_status import RunStatus
@@ -38,7 +39,7 @@ class CommThread:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.dispatcher, self._commands = dispatcher, dispatcher.commands
-        self.transport, self.clock, self.status = dispatcher.transport, dispatcher.clock, dispatcher.status
+        self.clock, self.status = dispatcher.clock, dispatcher.status
         self.supervisor, self.transfer = dispatcher.supervisor, dispatcher.transfer
         self.protocols, self.rejections = dispatcher.protocols, dispatcher.rejections
         self._closing: float | None = None  # asked to end, after so many seconds at most
@@ -53,6 +54,10 @@ class CommThread:
         self.aside: Callable[[], None] = do_nothing  # done in every wait: somebody may be in the phase before still
         self.complement: Callable[[Snapshot], Snapshot] = _as_it_is  # what goes with the weights to a newcomer
         self._thread = threading.Thread(target=self._run, name="taut-communication", daemon=True)
+
+    @property
+    def transport(self) -> Transport:
+        return self.dispatcher.transport
 
     @property
     def rank(self) -> int:
