@@ -10,10 +10,13 @@ import numpy.typing as npt
 
 from taut.collectives.plan import ReductionPlan, Step, plan
 from taut.collectives.schedule import Program
+from taut.collectives.wire import Wire
 from taut.errors import MalformedMessage, Misuse
 
 Vector = npt.NDArray[np.float32]
 SEGMENT_ELEMENTS = 1 << 18  # 1 MiB of float32: long enough for the wire, short enough to overlap adding with sending
+
+FULL_WIRE = Wire()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Reduction:
     be filled until ``begin``, or is filled piecemeal by ``fill(lo, hi)``, each part when it is first needed, so that the
     wire need not wait for the rest. It is then worked on in place, and pieces are views into it. When ``done`` it holds
     the sum, but the transport may still be sending views of it: read it at once, write to it when the transport has taken
-    over the last piece. Nothing is ``done`` before ``begin``.
+    over the last piece. Nothing is ``done`` before ``begin``. ``wire``: how pieces are written, alike at all positions.
 
     >>> from taut.collectives.ring import Ring
     >>> x, y = np.float32([1, 2]), np.float32([10, 20])
@@ -53,12 +56,13 @@ class Reduction:
         buffer: Vector,
         segment_elements: int = SEGMENT_ELEMENTS,
         fill: Callable[[int, int], None] | None = None,
+        wire: Wire = FULL_WIRE,
     ) -> None:
         if segment_elements < 1:
             raise Misuse(f"segments of {segment_elements} elements", "at least 1")
         self._plan = plan(program, segment_elements)
         _check(buffer, self._plan, program.length)
-        self.buffer = buffer
+        self.buffer, self._wire = buffer, wire
         self.done = False
         self._bytes = memoryview(buffer.view(np.uint8)).toreadonly()  # type: ignore[arg-type]  # it is a buffer
         self._waits = list(self._plan.waits)
@@ -90,14 +94,14 @@ class Reduction:
         if number is None:
             raise MalformedMessage(f"segment {segment} of round {round} from position {frm}: none is expected")
         step = self._plan.steps[number]
-        nbytes, expected = memoryview(data).nbytes, (step.hi - step.lo) * self.buffer.itemsize
+        nbytes, expected = memoryview(data).nbytes, self._wire.nbytes(step.lo, step.hi)
         if nbytes != expected:
             raise MalformedMessage(
                 f"segment {segment} of round {round} from position {frm} has {nbytes} bytes, expected {expected}"
             )
         if self._seen[number]:
             return []
-        values = np.frombuffer(data, self.buffer.dtype)
+        values = self._wire.read(data, step.lo, step.hi)
         self._seen[number] = 1
         self._held[number] = values
         return self._advance([number]) if self._begun and not self._waits[number] else []
@@ -140,6 +144,8 @@ class Reduction:
             part[:] = values
 
     def _view(self, step: Step) -> memoryview:
+        if not self._wire.full:
+            return memoryview(self._wire.write(self.buffer, step.lo, step.hi))
         size = self.buffer.itemsize
         view = self._bytes[step.lo * size : step.hi * size]
         return memoryview(bytes(view)) if step.copy else view

@@ -69,19 +69,26 @@ class ScheduleTable:
         return ends
 
 
-def table(schedule: Schedule, ranks: Sequence[int], elements: int, links: Links, costs: Costs) -> ScheduleTable:
+def table(
+    schedule: Schedule,
+    ranks: Sequence[int],
+    elements: int,
+    links: Links,
+    costs: Costs,
+    element_nbytes: int = ELEMENT_NBYTES,
+) -> ScheduleTable:
     """Return the table for an all-reduce of ``elements`` by ``ranks`` over the cables of ``links``."""
     p = len(ranks)
     rounds = schedule.rounds(p)
     if p * rounds > MOST_ENTRIES:
-        return _by_formula(schedule, ranks, elements, links, costs)
+        return _by_formula(schedule, ranks, elements * element_nbytes // ELEMENT_NBYTES, links, costs)
     to = np.full((rounds, p), -1, np.int32)
     sizes = np.zeros((rounds, p), np.int64)
     for position in range(p):
         sends = [sends[-1] if sends else _NONE for sends, _ in schedule.exchanges(p, position, elements)]
         to[: len(sends), position] = [send.peer if send.hi > send.lo else -1 for send in sends]
-        sizes[: len(sends), position] = [ELEMENT_NBYTES * (send.hi - send.lo) for send in sends]
-    segment_nbytes = ELEMENT_NBYTES * max(LEAST_SEGMENT_ELEMENTS, elements // (PIPELINE * p))
+        sizes[: len(sends), position] = [element_nbytes * (send.hi - send.lo) for send in sends]
+    segment_nbytes = element_nbytes * max(LEAST_SEGMENT_ELEMENTS, elements // (PIPELINE * p))
     pieces = np.maximum(1, -(-sizes.max(axis=1, initial=0) // segment_nbytes)).astype(np.int32)
     takes, hops = _ways(to, sizes, ranks, links)
     per_byte_ns = 1e9 * (costs.receive_s_per_byte + costs.copy_s_per_byte + costs.send_s_per_byte)

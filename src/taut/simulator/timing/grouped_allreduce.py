@@ -101,7 +101,7 @@ class Together:
         self._completed: dict[int, int] = {}
         self._tables: dict[tuple[tuple[int, ...], int], ScheduleTable] = {}
         self._ends: dict[int, int] = {}  # by rank, of the parts so far: cables carry one after the other
-        self._lanes, self._length = 1, 0
+        self._lanes, self._length, self._element_nbytes = 1, 0, 0
 
     def take_over(self, state: Any) -> None:
         """Put ``Gathered`` machines where the method has made groups. Shares that are compressed, or of a robust mean,
@@ -114,7 +114,7 @@ class Together:
         self._lanes += 1
         if not isinstance(machine, Group) or isinstance(machine, CompressedGroup | RobustGroup):
             return machine
-        self._length = machine.length
+        self._length, self._element_nbytes = machine.length, machine.element_nbytes
         return Gathered(machine.length, machine.part, self._completed.get(machine.part, 0))
 
     def begun(self, worker: MethodWorker, note: Note, payload: bytes | memoryview, now_ns: int) -> None:
@@ -144,7 +144,8 @@ class Together:
         world = self.world
         key = (members, elements)
         if key not in self._tables:
-            self._tables = {key: table(self.schedule, members, elements, world.scenario.links, world.costs)}
+            links, costs = world.scenario.links, world.costs
+            self._tables = {key: table(self.schedule, members, elements, links, costs, self._element_nbytes)}
         found = self._tables[key]
         origin_ns, begins = relative(starts)
         note = Note(SUM, self._completed[part], part)

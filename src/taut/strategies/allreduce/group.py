@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from taut.collectives import SEGMENT_ELEMENTS, Piece, Reduction, named
+from taut.collectives.schedule import ELEMENT_NBYTES
+from taut.collectives.wire import FULL, Wire
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.round_agreement import Contribution, MemberRound, RoundAgreement
 from taut.strategies.api import Membership, Note, Tell, Vector
@@ -39,7 +41,8 @@ OWN_NUMBERS = 3  # after the vector: the weight, how many are ending, how many c
 
 class Group(RoundAgreement):
     """One member's machine. ``length``: of the vectors; ``schedule``: of the all-reduce, by name; ``part``: tells groups
-    of the same workers apart. Rounds follow one another: ``begin``, then ``done``, then ``mean``, then ``begin`` again.
+    of the same workers apart; ``wire``: how pieces are written (``collectives/wire.py``). Rounds follow one another:
+    ``begin``, then ``done``, then ``mean``, then ``begin`` again.
 
     Sums are of float32: a total weight above 2^24 is rounded.
 
@@ -58,10 +61,16 @@ class Group(RoundAgreement):
     last_round_kind = "stand"
 
     def __init__(
-        self, membership: Membership, length: int, schedule: str = "ring", part: int = 0, since: int | None = None
+        self,
+        membership: Membership,
+        length: int,
+        schedule: str = "ring",
+        part: int = 0,
+        since: int | None = None,
+        wire: str = FULL,
     ) -> None:
         super().__init__(membership, length, part, since)
-        self._schedule = named(schedule)
+        self._schedule, self._wire = named(schedule), Wire(wire, length)
         self.segment_elements = 0  # the longest piece; 0: by the length and the number of members
         self._contribution: Contribution | None = None
         self._behind = False  # the others have completed the round that we are in: its result is coming
@@ -69,6 +78,11 @@ class Group(RoundAgreement):
         self._reduction: Reduction | None = None
         self._program: Program | None = None
         self._before: tuple[MemberRound, Contribution, Vector | None] | None = None  # the round that is done
+
+    @property
+    def element_nbytes(self) -> int:
+        """Return how many bytes an element of the vector takes in a piece."""
+        return self._wire.nbytes(0, 1) if self.length else ELEMENT_NBYTES
 
     @property
     def completed(self) -> int:
@@ -166,7 +180,7 @@ class Group(RoundAgreement):
             self._program = self._schedule.program(len(members), members.index(self.membership.rank), len(buffer))
         fitting = min(SEGMENT_ELEMENTS, max(LEAST_SEGMENT_ELEMENTS, len(buffer) // (PIPELINE * len(members))))
         segment = self.segment_elements or fitting
-        self._reduction = Reduction(self._program, buffer, segment, partial(self._fill, buffer))
+        self._reduction = Reduction(self._program, buffer, segment, partial(self._fill, buffer), self._wire)
         return self._sent(self._reduction.begin()) + self._retake()
 
     def _sent(self, pieces: list[Piece]) -> list[Tell]:

@@ -19,7 +19,8 @@ Who joins in mid-run, or comes back, is given the state of one who has it (``sta
 ``round_agreement.NEW`` then. Its own numbers count only where none but such have data, since its schedule begins anew.
 
 With a codec (``local.coder``) what each worker sends is compressed, with feedback of its own, in one bucket
-(``compressed_group.py``); where that would be more than a ring sends, the ring is used as without.
+(``compressed_group.py``); where that would be more than a ring sends, the ring is used as without, and of the codecs
+fp16 and bf16 its pieces are halves (``wire``).
 
 Equal gradients make equal steps only where processors round alike. Where they do not, replicas drift apart by about 1e-8
 of their norm, and take their mean every ``resync`` steps and at the end (``phases.py``).
@@ -35,6 +36,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from taut import collectives
+from taut.collectives.wire import FULL, WIRES
 from taut.errors import MalformedMessage, Misuse
 from taut.specs import check_choice, check_whole
 from taut.strategies import api as m
@@ -52,7 +54,7 @@ class Sync(m.Method):
     """``--strategy sync``. ``schedule``: of the all-reduce, or ``gloo`` or ``nccl`` to leave it to torch.distributed;
     ``every``: micro-batches per step; ``backup``: how many workers may be late; ``bucket_mib``: size of a bucket of
     gradients, 0 for all in one; ``resync``: after so many steps workers agree on the weights again, where their
-    processors round differently, 0 for never.
+    processors round differently, 0 for never; ``wire``: float32, bf16 or fp16, in which the pieces of sums are sent.
 
     >>> Sync(schedule="tree", every=4).consensus
     True
@@ -81,12 +83,17 @@ class Sync(m.Method):
     backup: int = 0
     bucket_mib: float = 4.0
     resync: int = 200
+    wire: str = FULL
 
     def __post_init__(self) -> None:
         check_choice(self, "schedule", (*collectives.REGISTRY, *BACKENDS), "take 'ring'")
         check_whole(self, "every", 1)
         check_whole(self, "backup", 0)
         check_whole(self, "resync", 0)
+        check_choice(self, "wire", WIRES)
+        if self.wire != FULL and (self.backup or self.backend):
+            setting = f"backup={self.backup}" if self.backup else f"schedule={self.schedule}"
+            raise Misuse(f"sync: wire={self.wire} with {setting}", "a schedule of taut's own", f"leave {setting} out")
         if not 0 <= self.bucket_mib < 2**20:
             raise Misuse(f"sync: bucket_mib={self.bucket_mib}", "0 (one bucket) or more")
         if self.backup and self.schedule != "ring":
@@ -120,6 +127,8 @@ class Sync(m.Method):
         return self.backend is None
 
     def check_codec(self, codec: str) -> None:
+        if codec != "dense" and self.wire != FULL:
+            raise Misuse(f"codec {codec!r} with sync:wire={self.wire}", "one of the two", "leave wire out, or the codec")
         if codec == "dense" or self.launches:
             return
         setting = f"backup={self.backup}" if self.backup else f"schedule={self.schedule}"
@@ -134,17 +143,17 @@ class Sync(m.Method):
                 machine = CompressedGroup(membership, len(local.x), coder, since=local.since)
                 buckets = [GradientBucket(0, len(local.x), 0, len(sizes), machine)]
                 return SyncState(local, buckets, wishes, present=local.present)
-        return SyncState(local, self._buckets(membership, sizes, local.since), wishes, present=local.present)
+        wire = coder.name if coder is not None and coder.name in WIRES else self.wire
+        return SyncState(local, self._buckets(membership, sizes, local.since, wire), wishes, present=local.present)
 
-    def _buckets(self, membership: m.Membership, sizes: Sequence[int], since: int) -> list[GradientBucket]:
+    def _buckets(self, membership: m.Membership, sizes: Sequence[int], since: int, wire: str) -> list[GradientBucket]:
         schedule = "ring" if self.backend else self.schedule
         buckets = []
         for number, (first, last) in enumerate(cut_buckets(sizes, self.bucket_mib if self.launches else 0.0)):
             lo, hi = sum(sizes[:first]), sum(sizes[:last])
             quorum = BackupGroup(membership, hi - lo, self.backup, since) if self.backup else None
-            buckets.append(
-                GradientBucket(lo, hi, first, last, quorum or Group(membership, hi - lo, schedule, number, since))
-            )
+            machine = quorum or Group(membership, hi - lo, schedule, number, since, wire)
+            buckets.append(GradientBucket(lo, hi, first, last, machine))
         return buckets
 
     def map_groups(self, state: SyncState, made: Callable[[Any], Any]) -> None:
