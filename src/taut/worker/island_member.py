@@ -15,7 +15,6 @@ import torch
 
 from taut.config import island_environment
 from taut.errors import Misuse
-from taut.parallel.whole import held_by
 from taut.worker.model.sharded import local
 
 if TYPE_CHECKING:
@@ -35,6 +34,8 @@ class IslandMember:
     """This process in its island. ``own``: the parameters that it exchanges; ``alike``: those that all have."""
 
     def __init__(self, group: Island, model: nn.Module, trained: list[nn.Parameter], validates: bool) -> None:
+        from taut.parallel.whole import held_by  # imports torch.distributed.tensor: only for islands
+
         self.group = group
         holders = held_by(model, group)
         names = {id(parameter): name for name, parameter in model.named_parameters()}
