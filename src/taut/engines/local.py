@@ -74,7 +74,8 @@ class LocalEngine(Engine):
             return {}
         number, part = divmod(index, len(self.parts))
         store = self.logs[0].with_name(f"island-{number}").absolute()
-        return {**self.parts[part], **IslandEnvironment(part, len(self.parts), str(store)).variables()}
+        loopback = {"GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"}  # what it sends is in the clear
+        return {**self.parts[part], **loopback, **IslandEnvironment(part, len(self.parts), str(store)).variables()}
 
     @classmethod
     def check(cls, workers: int, devices: str | None) -> None:
