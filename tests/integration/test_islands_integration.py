@@ -61,7 +61,8 @@ def test_one_island_trains_as_one_process_does(tmp_path: Path) -> None:
         torch.testing.assert_close(one[name], tensor, atol=2e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.parametrize("strategy", ["async", pytest.param("sync", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["async", "sync"])
 def test_an_island_dies_as_one_worker_and_the_others_go_on(strategy: str, tmp_path: Path) -> None:
     (tmp_path / "dies.py").write_text(DIES)
     example = str(EXAMPLES / "columns_mlp.py")

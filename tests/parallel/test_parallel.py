@@ -51,7 +51,7 @@ def test_two_parts_compute_what_one_process_computes(saved: tuple[Path, list[dic
         assert {name: value for name, value in found.items() if not value < ROUNDING} == {}
 
 
-@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_a_checkpoint_of_two_parts_loads_into_another_number(
     size: int, saved: tuple[Path, list[dict[str, float]]], tmp_path: Path
 ) -> None:

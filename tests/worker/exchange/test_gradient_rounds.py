@@ -352,9 +352,18 @@ def test_compressed_gradients_still_train_and_leave_replicas_equal() -> None:
 def test_a_codec_that_does_not_pay_is_told_of_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
     data = batches([[4, 4]] * 4)
     with caplog.at_level("WARNING", logger="taut"):
-        coded = train(Sync(), momentum, data, stepping, codec="fp16")
-    assert "codec fp16 does not pay: 16 bits per element times 4 workers" in caplog.text
+        coded = train(Sync(), momentum, data, stepping, codec="topk:density=0.9")
+    assert "codec topk does not pay" in caplog.text and "which sends float32" in caplog.text
     assert flat(coded[0]).tobytes() == flat(train(Sync(), momentum, data, stepping)[0]).tobytes()
+
+
+def test_a_codec_of_halves_makes_the_ring_send_halves(caplog: pytest.LogCaptureFixture) -> None:
+    data = batches([[4, 4]] * 4)
+    with caplog.at_level("WARNING", logger="taut"):
+        coded = train(Sync(), momentum, data, stepping, codec="fp16")
+    assert "codec fp16 does not pay: 16 bits per element times 4 workers" in caplog.text and "sends fp16" in caplog.text
+    halved = train(Sync(wire="fp16"), momentum, data, stepping)
+    assert len({flat(each).tobytes() for each in [*coded, *halved]}) == 1
 
 
 def test_a_gradient_that_is_not_finite_is_named_and_not_sent() -> None:

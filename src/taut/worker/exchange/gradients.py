@@ -17,6 +17,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from taut.collectives.wire import WIRES
 from taut.errors import Misuse, Stopping
 from taut.strategies.allreduce.compressed_group import CompressedGroup, pays
 from taut.strategies.allreduce.round_agreement import NEW
@@ -124,10 +125,11 @@ class GradientExchange(RoundExchange):
             return
         log.warning(
             "codec %s does not pay: %.3g bits per element times %d workers, where a ring of float32 takes 64. "
-            "Gradients are summed in the ring (docs/sync.md)",
+            "Gradients are summed in the ring, which sends %s (docs/sync.md)",
             coder.name,
             coder.bits,
             coder.workers,
+            coder.name if coder.name in WIRES else "float32",
         )
 
     def catch_up(self) -> None:
