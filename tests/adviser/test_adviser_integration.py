@@ -95,7 +95,8 @@ def test_a_probe_of_two_workers_here(tmp_path: Path, train: Path) -> None:
 
 
 def test_a_probe_between_machines(tmp_path: Path, train: Path) -> None:
-    """The workers join as they would from elsewhere; one of them is out of data early."""
+    """The workers join as they would from elsewhere. There is data for a second or two: with less, the first to come may
+    have trained on all of it before the other takes its first step."""
     there = command("probe", "--listen", "--workers", 2, "--bind", "127.0.0.1", "--steps", 10, "--json")
     supervisor = subprocess.Popen(
         there, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -109,7 +110,7 @@ def test_a_probe_between_machines(tmp_path: Path, train: Path) -> None:
             assert line, said
             said += line
         join = [*taut_command(), "worker", "--join", match[1], "--token-file", match[2], str(train)]
-        workers = [subprocess.Popen([*join, "3"], cwd=tmp_path, env=environment()) for _ in range(2)]
+        workers = [subprocess.Popen([*join, "100"], cwd=tmp_path, env=environment()) for _ in range(2)]
         out, err = supervisor.communicate(timeout=PATIENCE_S)
         assert supervisor.returncode == 0, err
         assert [worker.wait(PATIENCE_S) for worker in workers] == [0, 0]
