@@ -111,6 +111,7 @@ def test_examples_train_in_two_islands(name: str, strategy: str, tmp_path: Path)
     ("words", "told"),
     [
         (["--workers", "3", "--island", "2"], "--workers 3 --island 2: expected a number of processes that 2 divides"),
+        (["--workers", "2", "--island", "2", "--finish", "ensemble"], "--finish ensemble with --island"),
         (["--workers", "2", "--island", "2", "--checkpoint-every", "5s"], "--checkpoint-every with --island"),
     ],
 )

@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING
 
 from taut.cli.run_folder import new_run_folder, supervisor_in
 from taut.config import Settings
+from taut.errors import RunFailed
 
 if TYPE_CHECKING:
     from taut.supervisor.service import Supervisor
     from taut.supervisor.view import Outcome
+
+
+PART_S = 60.0  # for the other parts' runs to end, after the first one has
 
 
 def part_supervisors(settings: Settings, folder: Path, command: str) -> list[Supervisor]:
@@ -30,21 +34,25 @@ def part_supervisors(settings: Settings, folder: Path, command: str) -> list[Sup
     return [supervisor_in(each, own, Origin(command)) for each in folders]
 
 
-def await_parts(parts: Sequence[Supervisor]) -> list[Outcome]:
-    """Return how the runs of the other parts ended; their workers are done when those of the first part are."""
-    return [outcome for part in parts if (outcome := part.wait(PART_S)) is not None]
+def await_parts(parts: Sequence[Supervisor]) -> list[Outcome | None]:
+    """Return how the runs of the other parts ended, None for one that did not; their workers are done when those of the
+    first part are."""
+    return [part.wait(PART_S) for part in parts]
 
 
-def join_models(folder: Path, outcome: Outcome, parts: Sequence[Outcome]) -> None:
-    """Put the whole model, from its parts, in the place of the first part."""
+def join_models(folder: Path, outcome: Outcome, parts: Sequence[Outcome | None]) -> None:
+    """Put the whole model, from its parts, in the place of the first part; nothing where the first has none. Raise
+    ``RunFailed`` where another part has none: what is in the folder then is no whole model."""
+    if outcome.model is None:
+        return
     from safetensors.torch import load_file, save
 
     from taut.supervisor.storage.model_file import write_model
     from taut.worker.model.sharded import joined_files
 
-    files = [each.model for each in (outcome, *parts)]
-    if all(file is not None for file in files):
-        write_model(folder, save(joined_files([load_file(str(file)) for file in files])))
-
-
-PART_S = 60.0  # for the other parts' runs to end, after the first one has
+    files = [outcome.model]
+    for number, part in enumerate(parts, 1):
+        if part is None or part.model is None:
+            raise RunFailed(f"part {number} of the model was not saved; {outcome.model} has part 0 only")
+        files.append(part.model)
+    write_model(folder, save(joined_files([load_file(str(file)) for file in files])))

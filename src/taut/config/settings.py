@@ -182,6 +182,8 @@ class Settings:
             raise Misuse(f"--island {self.island} --engine {self.engine}", "--engine local: an island is on one machine")
         if self.island > 1 and self.checkpoint_every is not None:
             raise Misuse("--checkpoint-every with --island", "one of the two: the parts would be of different steps")
+        if self.island > 1 and self.finish == "ensemble":
+            raise Misuse("--finish ensemble with --island", "one model, which is joined from its parts")
         return replace(self, workers=self.workers // self.island)
 
     def fitted(self) -> Settings:
