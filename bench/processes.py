@@ -49,12 +49,20 @@ class Made:
         return float(sum(s[f"{kind}_s"] for s in given for kind in kinds)) / sum(s["wall_s"] for s in given)
 
 
-def taut_run(job: str, args: Sequence[str], folder: Path, *, workers: int, options: Sequence[str] = ()) -> Made:
+def taut_run(
+    job: str,
+    args: Sequence[str],
+    folder: Path,
+    *,
+    workers: int,
+    options: Sequence[str] = (),
+    limit_s: float = LIMIT_S,
+) -> Made:
     """``taut run`` of a job that takes ``--out``, with one torch thread per worker."""
     out = fresh(folder)
     command = [str(TAUT), "run", "--workers", str(workers), "--threads", "1", "--json"]
     command += ["--runs-dir", str(out / "runs"), *options, str(JOBS / job), "--out", str(out), *args]
-    printed = finished(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=out))
+    printed = finished(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=out), limit_s)
     return Made(out, records(out, workers), json.loads(printed))
 
 
@@ -73,13 +81,13 @@ def plain_run(job: str, args: Sequence[str], folder: Path, *, processes: int) ->
     return Made(out, records(out, processes))
 
 
-def finished(process: subprocess.Popen[str]) -> str:
+def finished(process: subprocess.Popen[str], limit_s: float = LIMIT_S) -> str:
     """What the process printed; ends the benchmark if it failed or hung."""
     try:
-        printed, _ = process.communicate(timeout=LIMIT_S)
+        printed, _ = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         process.kill()
-        raise SystemExit(f"no end after {LIMIT_S:.0f} s: {process.args}") from None
+        raise SystemExit(f"no end after {limit_s:.0f} s: {process.args}") from None
     if process.returncode:
         raise SystemExit(f"exit code {process.returncode}: {process.args}")
     return printed or ""

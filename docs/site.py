@@ -43,8 +43,8 @@ def turned(text: str, home: str, uri: str) -> str:
     parts = _FENCED.split(text)
     parts[0::2] = (_LINK.sub(link, prose) for prose in parts[0::2])
     parts[1::2] = (
-        re.sub(r"^```(\w+) runnable.*", r"```\1", fence) for fence in parts[1::2]
-    )  # that word is for the tests
+        re.sub(r"^```(\w+) .*", r"```\1", fence) for fence in parts[1::2]
+    )  # what follows the language is for the tests
     return "".join(parts)
 
 

@@ -1,5 +1,8 @@
 """Logistic regression in NumPy: four workers, each with its own data, connected by channels.
 
+    python examples/logistic_numpy.py                       each worker is a thread of this process
+    taut run --workers 4 examples/logistic_numpy.py         each has a process of its own
+
 The framework-free level: fill a worker with one iteration, say how a neighbour's update is included, and run.
 """
 
@@ -43,5 +46,5 @@ for a, b in itertools.combinations(ranks, 2):
 taut.run(topology, iterations=1000)
 
 x, y = make_data(2000)
-for rank, worker in enumerate(topology.workers):
+for rank, worker in topology.here():
     print(f"worker {rank}: accuracy {np.mean((x @ worker.w > 0) == y):.3f}")

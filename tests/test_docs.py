@@ -133,6 +133,7 @@ OTHERS = {
     "NUMBA_CACHE_DIR",
     "OneCycleLR",
 }  # not taut's
+NAME_OTHERS = ("porting.md", "frameworks.md", "CHANGELOG.md", "CONTRIBUTING.md")  # other tools, older versions
 SETTINGS = {one.name for one in dataclasses.fields(Settings)} - {"sources"}
 
 
@@ -145,7 +146,7 @@ def test_names_in_code_spans_exist() -> None:
         text = _FENCE.sub("", page.read_text(encoding="utf-8"))
         for name, attribute in re.findall(r"`([A-Z][a-z]\w+)\.(\w+)(?:\([^`]*\))?`", text):
             assert name in classes and attribute in words, f"{page.name}: {name}.{attribute}"
-        if page.name not in ("porting.md", "CHANGELOG.md", "CONTRIBUTING.md"):  # other tools, older versions
+        if page.name not in NAME_OTHERS:
             spans = re.findall(r"`([A-Za-z_]\w+)(?:\([^`]*\))?`", text)
             used = {name for name in spans if "_" in name or re.match("[A-Z][a-z]", name)}  # not any word
             assert used <= words, f"{page.name} names {used - words}"
@@ -183,7 +184,7 @@ def test_python_runs(block: Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def test_something_runs() -> None:
     assert {"worker.md", "strategies.md", "porting.md"} <= {block.page.name for block in RUNNABLE}
-    assert {"README.md", "porting.md"} == {diff.page.name for diff in DIFFS}
+    assert {"README.md", "porting.md", "frameworks.md"} == {diff.page.name for diff in DIFFS}
 
 
 DIFFS = [block for page in PAGES for block in blocks(page, "diff")]
@@ -201,6 +202,15 @@ def test_a_diff_is_a_program_before_and_after(diff: Block, monkeypatch: pytest.M
     after = compile(side(diff, "-"), f"{diff} after", "exec")
     if "runnable" in diff.info:
         exec(after, {"__name__": "__main__"})
+
+
+SHOWN = [diff for diff in DIFFS if diff.page.name == "frameworks.md"]
+
+
+@pytest.mark.parametrize("diff", SHOWN, ids=str)
+def test_a_diff_that_names_an_example_leads_to_it(diff: Block) -> None:
+    _, _, code = (ROOT / "examples" / f"{diff.info[1]}.py").read_text(encoding="utf-8").split('"""', 2)
+    assert side(diff, "-").strip() == code.strip()
 
 
 def figures(name: str) -> dict[str, float]:

@@ -13,9 +13,15 @@ from sources import PATHS, SRC, named, nodes_in, nodes_of
 HEIGHT = {
     "__main__": 4,
     "ray": 4,
-    **dict.fromkeys(("cli", "engines", "testing", "comparison", "adviser", "dashboard", "discovery"), 3),
-    **dict.fromkeys(("worker", "supervisor", "optim", "simulator"), 2),
-    **dict.fromkeys(("strategies", "codecs", "topologies", "collectives", "transport", "config", "parallel"), 1),
+    "jax": 4,
+    "lightning": 4,
+    "hf": 4,
+    "keras": 4,
+    **dict.fromkeys(
+        ("cli", "engines", "testing", "comparison", "adviser", "dashboard", "discovery", "analysis", "loggers"), 3
+    ),
+    **dict.fromkeys(("worker", "supervisor", "optim", "simulator", "tiers"), 2),
+    **dict.fromkeys(("strategies", "codecs", "topologies", "collectives", "transport", "config", "parallel", "data"), 1),
     **dict.fromkeys(("core", "errors", "specs", "quantities", "early_sigint", "plugins"), 0),
 }
 # Neighbours of one height do not know each other, but for these.
@@ -25,6 +31,11 @@ SIDEWAYS = {
     ("cli", "adviser"),
     ("cli", "dashboard"),
     ("cli", "discovery"),
+    ("cli", "analysis"),
+    ("cli", "loggers"),
+    ("loggers", "analysis"),
+    ("analysis", "comparison"),
+    ("dashboard", "analysis"),
     ("discovery", "engines"),
     ("adviser", "comparison"),
     ("comparison", "engines"),

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from taut.errors import Misuse
 from taut.specs import did_you_mean
 
-SECONDS: Mapping[str, float] = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+SECONDS: Mapping[str, float] = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
 PER_SECOND: Mapping[str, float] = {"ns": 1e9, "us": 1e6, "ms": 1e3}  # divided by, so that 200us is exactly 0.0002
 BITS: Mapping[str, float] = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
 _FORM = re.compile(r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?)(.*)", re.IGNORECASE | re.DOTALL)
@@ -27,7 +36,7 @@ class LinkSpeed:
 
 
 def parse_duration(written: str, blame: str = "") -> float:
-    """Return seconds, at least 0. Units: ns, us, ms, s, m (or min), h.
+    """Return seconds, at least 0. Units: ns, us, ms, s, m (or min), h, d.
 
     >>> [parse_duration(each) for each in ("30s", "5m", "200us", "1.5h")]
     [30.0, 300.0, 0.0002, 5400.0]

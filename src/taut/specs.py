@@ -312,3 +312,33 @@ def parse_interval(given: object, blame: str = "checkpoint_every") -> Interval:
     if unit in _SECONDS:
         return Interval(amount * _SECONDS[unit], "seconds")
     return Interval(amount, unit)
+
+
+_EARLY_STOP = "PATIENCE or PATIENCE:DELTA: a number of evaluations, and by how much a score must be better"
+
+
+@dataclass(frozen=True)
+class EarlyStop:
+    """Stop when no score of ``patience`` evaluations was better than the best one by more than ``delta``."""
+
+    patience: int
+    delta: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.patience}:{self.delta:g}" if self.delta else f"{self.patience}"
+
+
+def parse_early_stop(given: object, blame: str = "stop_early") -> EarlyStop:
+    """Read ``3`` or ``3:0.001``; raise ``Misuse`` for anything else.
+
+    >>> parse_early_stop("3"), str(parse_early_stop("5:0.01"))
+    (EarlyStop(patience=3, delta=0.0), '5:0.01')
+    """
+    patience, colon, delta = str(given).strip().partition(":")
+    try:
+        found = EarlyStop(int(patience), float(delta) if colon else 0.0)
+    except ValueError:
+        raise Misuse(f"{blame} = {given!r}", _EARLY_STOP, "such as 3, or 3:0.001") from None
+    if not 1 <= found.patience <= 1_000_000 or not 0.0 <= found.delta < math.inf:
+        raise Misuse(f"{blame} = {given!r}", _EARLY_STOP, "a patience of at least 1, a delta of at least 0")
+    return found

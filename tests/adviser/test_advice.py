@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probes import figures, predictions, probe, scripted
@@ -43,7 +44,7 @@ def test_candidates_are_in_order_of_completeness_and_all_can_be_run(workers: int
 
 
 @given(speeds=st.lists(st.floats(1.0, 1e6), min_size=len(LISTED), max_size=len(LISTED)))
-@settings(max_examples=200)
+@settings(max_examples=some(200))
 def test_the_rule(speeds: list[float]) -> None:
     speed = dict(zip((one.name for one in LISTED), speeds, strict=True))
     alone = speed["independent"] = max(speeds)

@@ -158,7 +158,7 @@ def _cannot_join(address: str, token: str) -> None:
     import torch
 
     from taut.config import WorkerEnvironment
-    from taut.worker.connection import SocketConnector
+    from taut.worker.joining.connection import SocketConnector
     from taut.worker.model.flat_params import FlatParams
     from taut.worker.session import WorkerSession
 

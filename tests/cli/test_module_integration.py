@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked_zygotes import taut_command
 
 from taut.cli.launch import check_script, script_of
 from taut.errors import Misuse
@@ -36,21 +37,9 @@ def package(tmp_path: Path) -> Path:
 
 
 def test_a_module_and_its_mistake(package: Path) -> None:
+    words = ("run", "-n", "2", "--name", "one", "-m", "package.train", "--rate", "3")
+    command = [*taut_command(), *words]  # before the environment: it sets a variable
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TAUT_")}
-    command = [
-        sys.executable,
-        "-m",
-        "taut.cli.main",
-        "run",
-        "-n",
-        "2",
-        "--name",
-        "one",
-        "-m",
-        "package.train",
-        "--rate",
-        "3",
-    ]
     done = subprocess.run(
         command,
         cwd=package,

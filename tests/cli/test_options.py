@@ -21,6 +21,7 @@ OTHERS = {
     "compare": {"workers", "link"},
     "simulate": {"workers", "seed", "link"},
     "dashboard": {"link"},
+    "runs": {"strategy"},
     "topology": {"workers"},
 }
 

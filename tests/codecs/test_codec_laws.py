@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,7 +50,7 @@ def test_every_codec_is_held_to_the_laws():
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(seeds, st.integers(1, 6), st.sampled_from(["tether:slack=2^-7", "threshold:tau=2^-9", "tether"]))
 def test_replicas_agree_to_the_last_bit_in_any_order(seed, workers, spec):
     check_codec(parse(spec), size=200, workers=workers, steps=9, seed=seed)

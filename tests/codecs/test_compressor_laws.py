@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -59,7 +60,7 @@ numbers = st.one_of(st.floats(-LARGE, LARGE, width=32), st.sampled_from([0.0, 1.
 plain = numbers.filter(lambda number: number == 0.0 or abs(number) > 1e-6)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=some(10), deadline=None)
 @given(arrays(np.float32, st.integers(1, 400), elements=plain, fill=st.sampled_from([0.0, 0.25])))
 @pytest.mark.parametrize("name", NAMES)
 def test_the_stated_error_holds_for_every_vector(name, v):

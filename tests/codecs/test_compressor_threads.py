@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,7 +52,7 @@ seams = st.builds(lambda pieces, more: pieces * PIECE + more, st.integers(1, 3),
 sizes = st.one_of(seams, st.integers(2 * LEAST - 70, 2 * LEAST + 70), st.integers(100, 4 * PIECE))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(st.sampled_from(SPECS), sizes, st.integers(0, 2**32 - 1))
 def test_the_number_of_threads_changes_nothing(spec, size, seed):
     with pytest.MonkeyPatch.context() as patch:

@@ -42,6 +42,24 @@ def test_every_transfer_ends_and_the_window_keeps_its_bounds(total: int, bytes_p
     assert took_s >= 0.999 * total / bytes_per_s
 
 
+def test_a_token_bucket_does_not_pass_for_a_fast_link() -> None:
+    """16 KiB at once, then 256 kbit/s: what is under way is soon no more than a second's worth."""
+    window, now, tokens, free_s, longest_s = Window(1 << 20), 0.0, 16 << 10, 0.0, 0.0
+    arrivals: list[tuple[float, int]] = []
+    while window.done < 400_000:
+        while window.room:
+            part = window.part_nbytes
+            window.sent(part, now)
+            at_once, tokens = min(tokens, part), max(0, tokens - part)
+            free_s = max(free_s, now) + (part - at_once) / 32_000.0
+            arrivals.append((free_s + 0.01, window.offset))
+        longest_s = max(longest_s, free_s - now)
+        now, done = arrivals.pop(0)
+        window.seen(done, now)
+    assert longest_s < 3.0, "a worker is given up after 4.8 s of silence"
+    assert window.nbytes <= 32_000
+
+
 @given(st.lists(st.tuples(st.integers(0, 1 << 30), st.floats(0.0, 100.0))))
 def test_what_the_receiver_says_is_never_believed_beyond_what_was_sent(words: list[tuple[int, float]]) -> None:
     window = Window(1 << 20)

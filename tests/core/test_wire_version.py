@@ -16,6 +16,11 @@ SCHEMAS = {  # the digest of every version; a change of the messages is a new ve
     2: "62b321212a0e197d",
     3: "6aee1b9c43ae3967",
     4: "ccf40633615464b1",
+    5: "88ed415059e0fc7b",
+    6: "c9f4dc9510afcb16",
+    7: "c0a94f5cc7aecc5a",
+    8: "6fa473c4e313fe3e",
+    9: "f3ab81c9cd237e83",
 }
 KINDS = [kind for family in (m.PeerMessage, m.WorkerMessage, m.SupervisorMessage) for kind in get_args(family)]
 BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")

@@ -42,6 +42,7 @@ class Browser:
         os.close(to_it)
         os.close(from_it)
         self._rest, self._count, self._session = b"", 0, ""
+        self.patience_s = PATIENCE_S
 
     def __enter__(self) -> Self:
         return self
@@ -82,7 +83,7 @@ class Browser:
 
     def until(self, expression: str) -> None:
         """Wait until it is true."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self.patience_s
         while self.value(expression) is not True:
             assert time.monotonic() < deadline, (expression, self.value("document.documentElement.outerHTML"))
             threading.Event().wait(0.02)

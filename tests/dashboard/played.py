@@ -15,10 +15,12 @@ from urllib.parse import urlsplit
 
 from taut.core.messages import Statistics
 from taut.dashboard.limits import Limits
+from taut.dashboard.records import About
 from taut.dashboard.secret import new_secret, read_secret
 from taut.dashboard.server import Dashboard, listen
 from taut.dashboard.view_model import Seen, from_view
 from taut.errors import Misuse
+from taut.supervisor.control import Dismiss, Order
 from taut.supervisor.view import ClusterView, Event, WorkerRow
 
 SETTINGS = {"strategy": "async", "topology": "complete", "codec": "tether"}
@@ -43,7 +45,7 @@ class Played:
 
     view: ClusterView
     secret_for_all: bool = False
-    orders: list[tuple[int, str, bool]] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
     looks: int = 0
     fails: Exception | None = None
     asked: Callable[[], None] = lambda: None
@@ -54,12 +56,15 @@ class Played:
             raise self.fails
         return from_view(self.view, SETTINGS, None, self.secret_for_all)
 
-    def dismiss(self, rank: int, reason: str, expel: bool) -> str:
+    def about(self) -> About:
+        return About("taut run train.py", dict(SETTINGS), {"taut": "0.1.0"}, "taut-runs/quiet-otter", (("model.pt", 7),))
+
+    def obeyed(self, given: Order) -> str:
         self.asked()
-        if rank == 9:
+        if isinstance(given, Dismiss) and given.rank == 9:
             raise Misuse("worker 9", "a worker of this run: 0, 1", "see `taut show`")
-        self.orders.append((rank, reason, expel))
-        return f"worker {rank} is told to go"
+        self.orders.append(given)
+        return f"worker {given.rank} is told to go" if isinstance(given, Dismiss) else "it is done"
 
 
 @dataclass(frozen=True)
@@ -110,13 +115,14 @@ class Client:
             connection.close()
 
     def drain(self, rank: object = 1, body: bytes = b"{}", **headers: str) -> Answer:
+        return self.order(f"/api/workers/{rank}/drain", body, **headers)
+
+    def order(self, path: str, body: bytes = b"{}", **headers: str) -> Answer:
         """As the page asks for it; ``headers`` replace its own, an empty one is left out."""
         own = {"Content-Type": "application/json", **self.bearer, "Sec-Fetch-Site": "same-origin"}
         own["Origin"] = f"http://{self.host}:{self.port}"
         own |= {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.send(
-            f"/api/workers/{rank}/drain", "POST", {name: value for name, value in own.items() if value}, body
-        )
+        return self.send(path, "POST", {name: value for name, value in own.items() if value}, body)
 
 
 @contextmanager
@@ -141,9 +147,9 @@ def served(
         yield Client("127.0.0.1", port, secret)
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
     """Wait until it holds."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         threading.Event().wait(0.005)

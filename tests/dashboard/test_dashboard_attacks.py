@@ -13,7 +13,8 @@ from played import Client, Played, row, served, view
 
 from taut.dashboard.guard import HEADERS
 from taut.dashboard.limits import Limits
-from taut.dashboard.records import CommandAnswer, Events, Problem, RunLine, Workers
+from taut.dashboard.records import About, CommandAnswer, Events, Problem, RunLine, TopologyMap, Workers
+from taut.supervisor.control import CheckpointNow, Dismiss, DrainRun
 from taut.transport.keys import RunKeys
 
 TOKEN = RunKeys(b"p" * 40, b"s" * 40, b"j" * 32).token  # of workers
@@ -44,15 +45,33 @@ def test_the_api_has_its_schemas(client: Client, source: Played) -> None:
     assert (answer.status, msgspec.json.decode(answer.body, type=CommandAnswer).said) == (200, "worker 1 is told to go")
     client.drain(0, b'{"expel": true}')
     assert source.orders == [
-        (1, "dismissed from the dashboard, by 127.0.0.1", False),
-        (0, "expelled from the dashboard, by 127.0.0.1", True),
+        Dismiss(1, "dismissed from the dashboard, by 127.0.0.1", False),
+        Dismiss(0, "expelled from the dashboard, by 127.0.0.1", True),
     ]
     refused = client.drain(9)
     assert (refused.status, refused.json["error"]) == (409, "worker 9: expected a worker of this run: 0, 1")
 
 
+def test_the_graph_the_settings_and_the_orders_to_the_run(client: Client, source: Played) -> None:
+    graph = msgspec.json.decode(client.ask("/api/topology").body, type=TopologyMap)
+    assert ([spot.rank for spot in graph.spots], graph.edges) == ([0, 1], ((0, 1),))
+    assert msgspec.json.decode(client.ask("/api/settings").body, type=About) == source.about()
+    assert client.order("/api/drain").json == {"said": "it is done"}
+    assert client.order("/api/checkpoint").status == 200
+    assert source.orders == [
+        DrainRun("drained from the dashboard, by 127.0.0.1"),
+        CheckpointNow("asked for from the dashboard, by 127.0.0.1"),
+    ]
+    for path in ("/api/drain", "/api/checkpoint"):
+        assert client.order(path, Authorization="").status == 401
+        assert client.order(path, b'{"expel": true}').status == 400, "what is not known is not passed over"
+        assert client.ask(path).status == 405
+    assert len(source.orders) == 2
+
+
 @pytest.mark.parametrize(
-    "path", ["/", "/page.js", "/page.css", "/api/run", "/api/events", "/nothing", "/api/workers/1/drain"]
+    "path",
+    ["/", "/page.js", "/uplot/uplot.js", "/api/run", "/api/events", "/nothing", "/api/drain", "/api/workers/1/drain"],
 )
 @pytest.mark.parametrize("host", ["localhost", "evil.example"])
 def test_every_answer_has_the_headers(client: Client, path: str, host: str) -> None:

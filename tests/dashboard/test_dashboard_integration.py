@@ -20,7 +20,7 @@ import pytest
 from played import Client, until
 from rich.console import Console
 
-from taut.cli.commands.dashboard import opened, shown
+from taut.cli.commands.dashboard import opened, reopened, shown
 from taut.cli.output.display import Display
 from taut.config import resolve
 from taut.core.messages import TensorSpec
@@ -191,3 +191,31 @@ def test_names_of_the_server() -> None:
     local.socket.close()
     assert local.loopback
     assert local.hosts == {"localhost", "127.0.0.1", "[::1]"}
+
+
+def test_a_supervisor_that_returns_serves_at_the_same_address(supervisor: Supervisor) -> None:
+    """A page that is open goes on: the address, the secret and the curves are those from before the death."""
+    folder, settings = supervisor.run_dir, resolve({}, environ={}, cwd=supervisor.run_dir)
+    terminal = Console(record=True, width=200, force_terminal=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    with ExitStack() as stack:
+        stack.enter_context(Beating(supervisor))
+        stack.callback(terminal.file.close)
+        listening = listen("127.0.0.1", 0)
+        with shown(listening, supervisor, folder, Display(terminal)):
+            before = client_of(listening.url, folder)
+            until(lambda: both_train(before), "both workers to be shown")
+            until(lambda: before.ask("/api/points").json["points"] != [], "a point of the curves")
+            last = before.ask("/api/points").json["points"][-1]["time_s"]
+            left = (folder / ADDRESS_FILE).read_text()
+        assert f"{listening.url}#secret={before.secret}" in terminal.export_text(), "one click on a terminal is enough"
+        assert reopened(None, settings, folder) is None, "it ended in order: nobody asked for it"
+        (folder / ADDRESS_FILE).write_text(left)  # as one that is killed leaves it
+
+        again = reopened(listen("127.0.0.1", 0), settings, folder)
+        assert again is not None and again.url == listening.url
+        taken = reopened(None, settings, folder)
+        assert taken is None, "somebody has the port"
+        with shown(again, supervisor, folder, Display(Console(record=True))):
+            after = client_of(again.url, folder)
+            assert after.secret == before.secret
+            assert after.ask("/api/points").json["points"][0]["time_s"] <= last, "the curves begin where they began"

@@ -12,28 +12,38 @@ from pathlib import Path
 
 import pytest
 from browser import Browser
-from played import Played, row, served, view
+from played import Played, row, served, until, view
 
+from taut.core.messages import Statistics
 from taut.dashboard.app import read_page
+from taut.dashboard.records import PARTS
+from taut.supervisor.control import Dismiss, DrainRun
 
-FILES = ("index.html", "page.css", "page.js")
+OWN = ("index.html", "page.css", "page.js", "charts.js", "topology.js", "format.js")
+FILES = (*OWN, "uplot/uplot.js", "uplot/uplot.css")
 EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
 
 def test_the_page_is_small() -> None:
-    assert sum(len(read_page(name)) for name in FILES) < 30_000
+    assert sum(len(read_page(name)) for name in OWN) < 48_000
+    assert sum(len(read_page(name)) for name in FILES) < 110_000
 
 
 def test_nothing_comes_from_elsewhere() -> None:
     for name in FILES:
         text = read_page(name).decode()
         links = re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"']*", text)
-        assert set(links) <= {"http://www.w3.org/2000/svg", "//www.w3.org/2000/svg"}, "the name of a language, not a link"
+        assert set(links) <= {
+            "http://www.w3.org/2000/svg",  # the name of a language, not a link
+            "//www.w3.org/2000/svg",
+            "https://github.com/leeoniya/uPlot",  # in the library's first comment
+        }
 
 
 def test_no_text_becomes_a_program() -> None:
     """By construction: no way in the page's script makes markup or code of a text."""
-    script, page = read_page("page.js").decode(), read_page("index.html").decode()
+    script = "".join(read_page(name).decode() for name in FILES if name.endswith(".js"))
+    page = read_page("index.html").decode()
     for way in (
         "innerHTML",
         "outerHTML",
@@ -46,8 +56,16 @@ def test_no_text_becomes_a_program() -> None:
     ):
         assert way not in script + page
     assert not re.search(r"\son\w+\s*=", page), "no inline handlers"
-    assert re.findall(r"<script([^>]*)>", page) == [' type="module" src="page.js"'], "no inline script"
+    assert re.findall(r"<script([^>]*)>", page) == [' src="uplot/uplot.js"', ' type="module" src="page.js"'], (
+        "no inline script"
+    )
     assert "<style" not in page and "style=" not in page
+
+
+def test_the_page_has_the_parts_of_the_records() -> None:
+    told = re.search(r"PARTS = (\[[^]]*\])", read_page("charts.js").decode())
+    assert told is not None
+    assert tuple(json.loads(told[1])) == PARTS
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +87,7 @@ def test_a_browser_shows_the_run_and_runs_nothing_of_it(browser: Browser, tmp_pa
         shown = browser.value("document.documentElement.outerHTML")
         texts = browser.value("[...document.querySelectorAll('#workers tr')].map(row => row.innerText).join('|')")
         assert EVIL in texts and "alpha" in texts
-        assert "<img" not in shown and shown.count("<script") == 1
+        assert "<img" not in shown and shown.count("<script") == 2
         assert browser.value("document.title") == "quiet-otter – taut", "nobody changed it"
         assert client.secret not in shown
         assert browser.value("location.hash") == "", "the secret leaves the address bar"
@@ -137,7 +155,7 @@ def test_a_browser_drains_a_worker(browser: Browser, tmp_path: Path) -> None:
             assert source.orders == []
             browser.value(f"document.querySelector('#secret').value = {json.dumps(secret)}; {go_on}")
             browser.until(f"document.querySelector('#notice').innerText.includes({json.dumps(told)})")
-        assert [rank for rank, _, _ in source.orders] == [1]
+        assert source.orders == [Dismiss(1, "dismissed from the dashboard, by 127.0.0.1")]
         assert browser.value("document.cookie + localStorage.length") == "0"
 
 
@@ -148,4 +166,65 @@ def test_a_browser_asks_for_the_secret_where_looking_needs_it(browser: Browser, 
         assert browser.value("document.title") == "taut", "nothing was told"
         enter = f"document.querySelector('#secret').value = {json.dumps(client.secret)};"
         browser.value(f"{enter} document.querySelector('#ask [type=submit]').click()")
+        browser.until("document.querySelectorAll('#workers tr').length == 1")
+
+
+def moved(told: Statistics) -> dict[str, float]:
+    """A worker's statistics a second later."""
+    return {name: getattr(told, name) + more for name, more in MORE.items()}
+
+
+MORE = {"steps": 10, "samples": 640, "wall_s": 1.0, "compute_s": 0.75, "wait_s": 0.25, "bytes_sent": 1000}
+
+
+def test_a_browser_draws_the_curves_the_graph_and_the_pass(browser: Browser, tmp_path: Path) -> None:
+    source = Played(view(row(0), row(1), row(2)))
+    with served(source, tmp_path, every_s=0.05) as client:
+        browser.open(f"http://127.0.0.1:{client.port}/")
+        browser.until("document.querySelectorAll('#workers tr').length == 3")
+        rows = source.view.workers
+        for second in range(1, 4):
+            rows = tuple(row(each.rank, **moved(each.statistics)) for each in rows)
+            source.view = view(*rows, wall_s=3.0 + second)
+            looks = source.looks
+            until(lambda before=looks: source.looks > before + 1, "a look")
+        browser.until("document.querySelector('#throughput').getAttribute('aria-label').includes('worker 2 640')")
+        told = browser.value("document.querySelector('#split').getAttribute('aria-label')")
+        assert "compute 75%" in told and "wait 25%" in told
+        assert browser.value("document.querySelectorAll('#graph circle').length") == 3
+        assert browser.value("document.querySelectorAll('#graph line').length") == 3
+        assert browser.value("document.querySelector('#done').value") == 0.5
+        browser.value("document.querySelector('#log').click(); document.querySelector('#perworker').click()")
+        browser.until("!document.querySelector('#throughput').getAttribute('aria-label').includes('worker 2')")
+        source.view = view(row(0), row(1), row(2, state="gone"), wall_s=source.view.wall_s + 1.0)
+        browser.until("document.querySelectorAll('#graph circle').length == 2")
+        browser.value("document.querySelector('#about').open = true")
+        browser.until("document.querySelector('#settings').innerText.includes('model.pt')")
+        browser.value(
+            "const f = document.querySelector('#filter'); f.value = 'nothing'; f.dispatchEvent(new Event('input'))"
+        )
+        assert browser.value("[...document.querySelectorAll('#events li')].every(line => line.hidden)")
+
+
+def test_a_browser_ends_the_run(browser: Browser, tmp_path: Path) -> None:
+    source = Played(view(row(0), row(1)))
+    with served(source, tmp_path) as client:
+        browser.open(f"http://127.0.0.1:{client.port}/#secret={client.secret}")
+        browser.until("document.querySelectorAll('#workers tr').length == 2")
+        browser.value("document.querySelector('#end').click(); document.querySelector('#ask [type=submit]').click()")
+        browser.until("document.querySelector('#notice').innerText.includes('it is done')")
+        assert source.orders == [DrainRun("drained from the dashboard, by 127.0.0.1")]
+
+
+def test_a_page_that_is_paused_stands_still(browser: Browser, tmp_path: Path) -> None:
+    source = Played(view(row(0), row(1)))
+    with served(source, tmp_path) as client:
+        browser.open(f"http://127.0.0.1:{client.port}/")
+        browser.until("document.querySelectorAll('#workers tr').length == 2")
+        browser.value("document.querySelector('#pause').click()")
+        source.view = view(row(0), wall_s=9.0)
+        looks = source.looks
+        until(lambda: source.looks > looks + 5, "some more looks")
+        assert browser.value("document.querySelectorAll('#workers tr').length") == 2
+        browser.value("document.querySelector('#pause').click()")
         browser.until("document.querySelectorAll('#workers tr').length == 1")

@@ -26,4 +26,8 @@ with taut.join(model, optimizer) as worker:
         if worker.steps == 60:
             open(f"at-60-{rank}", "w").close()
 digest = sum(parameter.sum().item() for parameter in model.parameters())
-print(f"rank {rank} worker {worker.rank} of {worker.workers} steps {before} {worker.steps} model {digest!r}", flush=True)
+print(
+    f"rank {rank} worker {worker.rank} of {worker.workers} steps {before} {worker.steps} model {digest!r}\n",
+    end="",
+    flush=True,
+)  # one write: lines of two processes stay whole

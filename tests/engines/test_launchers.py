@@ -18,7 +18,7 @@ from taut.engines.launchers.slurm import FIRST_PORT, PORTS, TRIED, Slurm, first_
 from taut.engines.launchers.torchrun import Torchrun, elastic_key
 from taut.errors import Misuse
 from taut.plugins import LAUNCHERS
-from taut.worker.launched import found_launch
+from taut.worker.joining.launched import found_launch
 
 TORCHRUN = {  # torch 2.13: torchrun --nnodes 2 --nproc-per-node 2, the second process of the second host
     "RANK": "3",

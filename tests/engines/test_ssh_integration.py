@@ -239,7 +239,7 @@ def test_a_directory_with_another_script(folder: Path) -> None:
 
 
 def test_an_agent_that_hears_nothing_ends(tmp_path: Path) -> None:
-    text = Path(agent.__file__).read_text().replace("SILENCE_S = 30.0", "SILENCE_S = 0.5")
+    text = Path(agent.__file__).read_text().replace("SILENCE_S = 30.0", "SILENCE_S = 3.0")
     with subprocess.Popen(
         [sys.executable, "-c", text],
         stdin=subprocess.PIPE,
@@ -257,4 +257,4 @@ def test_an_agent_that_hears_nothing_ends(tmp_path: Path) -> None:
         facts = json.loads(process.stdout.readline())["facts"]
         assert facts["module"] and facts["directory"]
         assert process.wait(PATIENCE_S) == 0  # its input is still open
-    assert not list(tmp_path.iterdir())
+    assert not [path for path in tmp_path.iterdir() if not path.name.startswith("torchinductor_")]  # torch's own

@@ -21,7 +21,7 @@ parser.add_argument("--raise-at", type=int, default=-1, help="the script raises 
 parser.add_argument("--own-loop", action="store_true")
 parser.add_argument("--gate", help="train on until this file exists")
 parser.add_argument(
-    "--pace", type=float, default=0.004, help="with --gate, seconds between two steps: others need the cores"
+    "--pace", type=float, default=0.01, help="with --gate, seconds between two steps: others need the cores"
 )
 parser.add_argument("--trail", help="folder for a file of each process with a line for each of its passes")
 args = parser.parse_args()

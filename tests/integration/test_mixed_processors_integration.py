@@ -37,5 +37,5 @@ def test_replicas_are_identical_and_the_run_says_why(tmp_path: Path, optimizer: 
         outcome = cluster.outcome()
         events = [event.text for event in cluster.supervisor.view().events]
     assert (outcome.exit_code, outcome.identical, outcome.exact) == (0, True, True)
-    assert 0.0 < outcome.consensus < 1e-6
+    assert outcome.consensus < 1e-6  # 0 where the last step was one after which the mean is taken anyway
     assert any("processors round differently" in text and "every 10 steps" in text for text in events)

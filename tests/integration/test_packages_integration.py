@@ -97,6 +97,7 @@ def test_the_sdist_has_what_make_test_needs(packages: Path) -> None:
     assert files("src/taut", "tests", "docs", "examples", "bench", ".ci") | beside <= inside
 
 
+@pytest.mark.long
 def test_the_wheel_works_in_a_clean_environment(wheel: Path, tmp_path: Path) -> None:
     clean = tmp_path / "clean"
     ran(sys.executable, "-m", "venv", "--without-pip", clean, cwd=tmp_path)

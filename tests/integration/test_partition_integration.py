@@ -67,6 +67,7 @@ def on_host(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         yield start
 
 
+@pytest.mark.long
 def test_a_cable_that_is_unplugged_and_plugged_in_again(
     tmp_path: Path, on_host: Callable[..., subprocess.Popen[bytes]]
 ) -> None:

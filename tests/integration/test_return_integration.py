@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from taut.testing.cluster import LocalCluster
 
 JOB = Path(__file__).with_name("job.py")
@@ -40,6 +42,7 @@ def test_a_stopped_process_is_given_up_and_comes_back_by_itself(tmp_path: Path) 
     assert "worker 2 was given up, and is back as worker 3" in told
 
 
+@pytest.mark.long
 def test_synchronous_training_takes_newcomers_and_takes_back_who_was_stopped(tmp_path: Path) -> None:
     """With the others' weights and Adam's averages: all make the same steps, to the last bit. Nobody waits for a newcomer
     whose script is not at its first batch."""

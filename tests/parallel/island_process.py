@@ -140,7 +140,25 @@ def compare_pipeline(schedule: str) -> None:
     FOUND[f"pipeline {schedule}: loss"] = float((one - other).abs().max())
     FOUND[f"pipeline {schedule}: gathered"] = distance(parallel.gather(parts), whole.state_dict())
     FOUND[f"pipeline {schedule}: evaluation"] = float((parts(x) - whole(x)).abs().max())
+    half = parallel.pipeline(seeded(layers).bfloat16(), microbatches=4, schedule=schedule)
+    expected = seeded(layers).bfloat16()(x.bfloat16())
+    FOUND[f"pipeline {schedule}: evaluation in bfloat16"] = float((half(x.bfloat16()) - expected).abs().max())
     FOUND[f"pipeline {schedule}: own layers"] = float(len(list(parts.children())) >= len(layers()))
+
+
+def compare_clipping(name: str, whole: nn.Module, parts: nn.Module, x: torch.Tensor) -> None:
+    """Clip the gradients of one batch, whole and in parts."""
+    y = torch.randint(5, (len(x),), generator=torch.Generator().manual_seed(1))
+    cross_entropy(whole(x), y).backward()
+    if isinstance(parts, parallel.Pipeline):
+        parts.loss(x, y, cross_entropy)
+    else:
+        cross_entropy(parts(x), y).backward()
+    for limit in (0.05, 1e3):
+        norm = float(nn.utils.clip_grad_norm_(whole.parameters(), limit))
+        FOUND[f"{name}: norm before clipping to {limit}"] = abs(parallel.clip_grad_norm(parts, limit) - norm)
+    gradients = {key: full(each.grad) for key, each in parts.named_parameters()}
+    FOUND[f"{name}: clipped"] = distance(gradients, {key: each.grad for key, each in whole.named_parameters()})
 
 
 def main(rank: int, size: int, store: str, checkpoint: str, what: str) -> None:
@@ -150,6 +168,10 @@ def main(rank: int, size: int, store: str, checkpoint: str, what: str) -> None:
         models = {name: compare(name)[1] for name in CASES}
         for schedule in ("gpipe", "1f1b"):
             compare_pipeline(schedule)
+        for name in ("pair", "filters", "paths"):
+            build, cut, shape = CASES[name]
+            compare_clipping(name, seeded(build), cut(seeded(build)), torch.ones(shape))
+        compare_clipping("pipeline", seeded(layers), parallel.pipeline(seeded(layers)), torch.ones(12, 6))
         saved = {name: parallel.gather(model) for name, model in models.items()}
         if rank == 0:
             torch.save(saved, checkpoint)

@@ -35,7 +35,7 @@ class Account:
             actor.flush = lambda: self._counted_all(actor, flush)
         else:
             encode = actor.coder.encode
-            actor.coder.encode = lambda v, weight=1.0: self._encoded(encode, v, weight)
+            actor.coder.encode = lambda v, weight=1.0, tail=b"": self._encoded(encode, v, weight) + tail
 
     def _counted(self, actor: CodecActor, emit: Any) -> bytes | None:
         state = actor.codec_state

@@ -41,16 +41,26 @@ RING = ("dpsgd", "adpsgd", "choco", "gossip", "relaysgd", "sgp", "averaging:ever
 
 @pytest.mark.parametrize("written", RING)
 @given(seed=st.integers(0, 2**32), workers=st.integers(2, 7))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=some(6), deadline=None)
 def test_sparse_graphs_survive_deaths_and_joins(written: str, seed: int, workers: int) -> None:
     check_strategy(written, seed, topology="ring", workers=workers)
 
 
-CODED = [("sync", "topk:density=0.1"), ("sync", "onebit"), ("choco", "int8"), ("choco", "randomk:density=0.2")]
+CODED = [
+    ("sync", "topk:density=0.1"),
+    ("sync", "onebit"),
+    ("choco", "int8"),
+    ("choco", "randomk:density=0.2"),
+    ("dpsgd", "topk:density=0.1"),
+    ("sgp", "sign"),
+    ("adpsgd", "qsgd"),
+    ("gossipgrad", "int8"),
+    ("relaysgd", "int8"),
+]
 
 
 @pytest.mark.parametrize(("written", "codec"), CODED)
 @given(seed=st.integers(0, 2**32), lossy=st.booleans(), workers=st.integers(1, 6))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=some(6), deadline=None)
 def test_vectors_may_be_written_down_with_a_codec(written: str, codec: str, seed: int, lossy: bool, workers: int) -> None:
     check_strategy(written, seed, codec=codec, lossy=lossy, workers=workers)

@@ -1,5 +1,7 @@
 """decode(encode(m)) == m; whatever is not a message is refused by name, and costs no memory."""
 
+import subprocess
+import sys
 import tracemalloc
 from contextlib import suppress
 from typing import get_args
@@ -108,7 +110,7 @@ def test_refusals_say_what_is_wrong() -> None:
     assert "no frames" in refuse([])
     assert "nothing" in refuse([b""])
     assert "474554" in refuse([b"GET / HTTP"])
-    assert f"version 9, expected {m.PROTOCOL_VERSION}" in refuse([bytes((MAGIC, 9)) + good[0][2:]])
+    assert f"version 250, expected {m.PROTOCOL_VERSION}" in refuse([bytes((MAGIC, 250)) + good[0][2:]])
     assert "StateRequest with 1 payload frames, expected 0" in refuse([*good, b"extra"])
     assert "Updates with 1 payload frames, expected 2" in refuse(frames_of(EXAMPLES[0])[:2])
     assert "runs backwards: 5..4" in refuse(encode(m.Updates(0, 0, [m.Span(0, 5, 4)]), [b""]))
@@ -152,3 +154,27 @@ def test_mutated_frames_are_messages_or_refused() -> None:
     """Twenty thousand here; `make fuzz` makes five million."""
     found = fuzz_frames(EXAMPLES, 20_000, seed=0)
     assert found.refused > found.taken > 100
+
+
+SIDE_BY_SIDE = """
+import msgspec, sys, threading, types
+from taut.transport import framing
+sys.setswitchinterval(1e-6)
+head = "from __future__ import annotations; from typing import Annotated; from msgspec import Meta, Struct"
+fields = "a: Annotated[int, Meta(ge=0)]; b: dict[str, float]; c: {}; d: str | None = None"
+for made in range(60):
+    module = sys.modules[f"m{made}"] = types.ModuleType(f"m{made}")
+    names = ["int", *(f"tuple[S{k}, ...]" for k in range(30))]
+    kinds = [f"class S{k}(Struct, frozen=True, tag='s{k}'): {fields.format(names[k])}" for k in range(30)]
+    exec("\\n".join([head, *kinds]), module.__dict__)
+    data = msgspec.msgpack.encode(module.S29(1, {"a": 1.0}, (module.S28(1, {}, ()),)))
+    begin = threading.Barrier(6)
+    threads = [threading.Thread(target=lambda: (begin.wait(), framing._decoder(module.S29)(data))) for _ in range(6)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+"""
+
+
+def test_threads_may_need_the_same_decoder_at_once() -> None:
+    """msgspec crashes where two threads make decoders of the same records: a supervisor of islands died of it."""
+    assert subprocess.run([sys.executable, "-c", SIDE_BY_SIDE], check=False, timeout=60).returncode == 0

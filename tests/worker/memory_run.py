@@ -13,7 +13,7 @@ import taut
 from taut.config import WorkerEnvironment, resolve
 from taut.supervisor.prepare import Listen
 from taut.supervisor.service import Supervisor
-from taut.worker.connection import CONNECTOR, SocketConnector
+from taut.worker.joining.connection import CONNECTOR, SocketConnector
 
 SAMPLES, BATCH = 256, 4
 

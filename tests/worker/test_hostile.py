@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,7 +36,7 @@ from taut.transport.transport import Transport
 from taut.transport.zmq.transport import ZmqTransport
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.dispatcher import Dispatcher
-from taut.worker.connection import CONNECTOR, SocketConnector
+from taut.worker.joining.connection import CONNECTOR, SocketConnector
 from taut.worker.model.flat_params import FlatParams
 
 # ------------------------------------------------------------------------------------------- in a run, over sockets
@@ -302,7 +303,7 @@ OWN = st.sampled_from([Published(b"ab"), Tick(), PeerGone(3), PeerJoined(4), "in
 
 
 @given(st.lists(OWN | st.tuples(st.sampled_from([1, 1, 4]), UPDATES | REPORTS), max_size=120))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=some(150), deadline=None)
 def test_no_lie_breaks_the_broadcast(history) -> None:
     protocol = Broadcast(merge=b"".join, budget_nbytes=40, window_nbytes=20)
     state, now = protocol.start(0, True), 0.0

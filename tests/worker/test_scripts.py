@@ -132,6 +132,45 @@ def step(loss):
 with taut.join(model, prepared, validate=accuracy) as worker:
     train(worker, 2, step)
 """,
+    "sparse gradients": """
+table = nn.Embedding(512, 3, sparse=True)
+both = nn.ModuleList([model, table])
+x = torch.cat([x, torch.arange(512.0).unsqueeze(1)], 1)
+def predict(x):
+    return model(x[:, :3]) + table(x[:, 3].long())
+def accuracy(_):
+    return float((predict(x).argmax(dim=1) == y).float().mean())
+with taut.join(both, [optimizer, torch.optim.SparseAdam(table.parameters(), lr=0.01)], validate=accuracy) as worker:
+    for inputs, targets in worker.batches((x, y), batch_size=16, epochs=6):
+        worker.step(F.cross_entropy(predict(inputs), targets))
+""",
+    "sparse gradients and SGD": """
+table = nn.Embedding(512, 3, sparse=True)
+both = nn.ModuleList([model, table])
+x = torch.cat([x, torch.arange(512.0).unsqueeze(1)], 1)
+def predict(x):
+    return model(x[:, :3]) + table(x[:, 3].long())
+def accuracy(_):
+    return float((predict(x).argmax(dim=1) == y).float().mean())
+with taut.join(both, torch.optim.SGD(both.parameters(), lr=0.3), validate=accuracy) as worker:
+    for inputs, targets in worker.batches((x, y), batch_size=16, epochs=6):
+        worker.step(F.cross_entropy(predict(inputs), targets))
+""",
+    "tied, frozen, unused, whole-number and complex parameters": """
+class Whole(nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        self.layers, self.tied, self.unused = layers, layers[2].weight, nn.Parameter(torch.zeros(2))
+        frozen = [torch.zeros(2), torch.arange(3), torch.zeros(2, dtype=torch.complex64)]
+        self.others = nn.ParameterList(nn.Parameter(each, requires_grad=False) for each in frozen)
+    def forward(self, x):
+        return self.layers(x)
+model = Whole(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+with taut.join(model, optimizer, validate=accuracy) as worker:
+    train(worker)
+    report(moved=model.unused.abs().max(), kept=model.tied is model.layers[2].weight)
+""",
     "weights in a transposed layout": """
 model[0].weight.data = model[0].weight.data.t().contiguous().t()
 with taut.join(model, optimizer, validate=accuracy) as worker:
@@ -160,7 +199,7 @@ taut.join(model, torch.optim.SGD(model.parameters(), lr=0.1))
     ),
     "float64": (
         "model.double(); taut.join(model, optimizer)",
-        "type torch.float64: expected float32",
+        "type torch.float64: expected float32, bfloat16 or float16",
         EVERYWHERE,
     ),
     "complex": (
@@ -169,6 +208,43 @@ model[0] = nn.Linear(3, 16, dtype=torch.complex64)
 taut.join(model, torch.optim.SGD(model.parameters(), lr=0.1))
 """,
         "type torch.complex64: expected float32",
+        EVERYWHERE,
+    ),
+    "parameters on two devices": (
+        """
+model[2] = nn.Linear(16, 3, device="meta")
+taut.join(model, torch.optim.SGD(model.parameters(), lr=0.1))
+""",
+        "parameters on cpu and meta ('2.weight'): expected one device per worker; start one worker per device",
+        EVERYWHERE,
+    ),
+    "a layer that loses rows after join": (
+        """
+with taut.join(model, optimizer) as worker:
+    train(worker, 1)
+    model[2].weight.data, model[2].bias.data = model[2].weight.data[:2], model[2].bias.data[:2]
+    y = y % 2
+    train(worker, 1)
+""",
+        "of shape (2, 16), which was (3, 16) at join",
+        EVERYWHERE,
+    ),
+    "a layer that is replaced after join": (
+        """
+with taut.join(model, optimizer) as worker:
+    train(worker, 1)
+    model[2] = nn.Linear(16, 4)
+    train(worker, 4)
+""",
+        "has lost a parameter of shape (3, 16) since join",
+        EVERYWHERE,
+    ),
+    "a buffer that no model file holds": (
+        """
+model.register_buffer("phase", torch.zeros(2, dtype=torch.complex128))
+taut.join(model, optimizer)
+""",
+        "'phase' of type torch.complex128",
         EVERYWHERE,
     ),
     "a model that is converted after join": (

@@ -18,7 +18,7 @@ from taut.transport.framing import decode, encode
 from taut.transport.transport import Transport
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.dispatcher import Dispatcher
-from taut.worker.connection import Connector
+from taut.worker.joining.connection import Connector
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.session import WorkerSession
 from taut.worker.time_split import Stopwatch

@@ -182,7 +182,53 @@ def test_ctrl_c_before_the_first_step_is_leaving_and_no_failure(error: BaseExcep
     told: list[object] = []
     worker: Any = TorchWorker.__new__(TorchWorker)
     worker._closed, worker._member, worker._hooks = False, None, SimpleNamespace(close=lambda: None)
+    worker._masters = SimpleNamespace(close=lambda: None)
     comm = SimpleNamespace(say=told.append, close=lambda linger_s: None)
     worker._session = SimpleNamespace(comm=comm, merged=False)
     worker.fail(error)
     assert told == [said]
+
+
+def test_batches_that_are_read_ahead_count_when_they_were_trained_on() -> None:
+    model, optimizer = parts()
+    with taut.join(model, optimizer) as worker:
+        for _ in range(2):
+            read, pipe, seen = worker.read_ahead((X, Y), 8, most=2), [], 0
+            while not (read.over and not pipe):
+                while len(pipe) <= 2 and not read.over:
+                    pipe += [batch] if (batch := next(read, None)) is not None else []
+                inputs, targets = pipe.pop(0)
+                assert worker.step_samples() == len(inputs), "of the oldest, whatever was read after it"
+                counted = worker.samples
+                worker.step(F.cross_entropy(model(inputs), targets))
+                assert worker.samples == counted
+                read.trained()
+                seen += len(inputs)
+                assert worker.samples == counted + len(inputs)
+            assert seen == len(X)
+            assert worker.step_samples() == 1, "the pass is left"
+    assert worker.samples == 2 * len(X)
+
+
+def test_a_pass_that_is_left_early_counts_nothing_more() -> None:
+    model, optimizer = parts()
+    with taut.join(model, optimizer) as worker:
+        read = worker.read_ahead((X, Y), 8)
+        next(read)
+        next(read)
+        read.trained()
+        read.close()
+        assert list(read) == [] and worker.samples == 8 and worker.step_samples() == 1
+
+
+def test_a_gradient_is_clipped_by_the_worker_as_by_torch() -> None:
+    norms = []
+    for clip in (taut.TorchWorker.clip, lambda worker, norm: nn.utils.clip_grad_norm_(worker.model.parameters(), norm)):
+        model, optimizer = parts()
+        with taut.join(model, optimizer) as worker:
+            F.cross_entropy(model(X), Y).backward()
+            clip(worker, 0.01)
+            norms.append(nn.utils.get_total_norm([each.grad for each in model.parameters()]))
+            optimizer.step()
+            worker.exchange()
+    assert norms[0] == norms[1] < 0.0101

@@ -40,10 +40,8 @@ class Advice:
         return self.ranked[0]
 
     def reaches(self, prediction: Prediction) -> bool:
-        return prediction.efficiency >= self.bar and self.eligible(prediction)
-
-    def eligible(self, prediction: Prediction) -> bool:
-        return prediction.candidate.completeness <= _last(self.seldom_allowed)
+        eligible = prediction.candidate.completeness <= _last(self.seldom_allowed)
+        return prediction.efficiency >= self.bar and eligible
 
 
 def _last(seldom_allowed: bool) -> Completeness:

@@ -29,8 +29,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "token keys": ("taut token keys keys-of-the-job",),
     "token list": ("taut token list quiet-otter",),
     "token revoke": ("taut token revoke quiet-otter guest",),
-    "runs": ("taut runs", "taut runs --json"),
+    "runs": ("taut runs", "taut runs --state failed,interrupted --since 2d", "taut runs --json"),
     "show": ("taut show latest", "taut show quiet-otter --json"),
+    "top": ("taut top latest",),
+    "plot": ("taut plot latest", "taut plot quiet-otter --output curves.svg"),
+    "export": ("taut export latest --format parquet", "taut export quiet-otter --table metrics --output -"),
     "strategies": ("taut strategies",),
     "simulate": (
         "taut simulate --workers 8 digits",
@@ -44,6 +47,20 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "probe": ("taut probe train.py", "taut probe --listen --workers 3"),
     "advise": ("taut advise train.py", "taut advise --probe probe.json --workers 8 train.py"),
     "topology": ("taut topology torus --workers 12", "taut topology exponential -n 8 --draw shape.svg"),
+    "pack": (
+        "taut pack train.py -o job.taut --workers 4 -- --epochs 10",
+        "taut pack train.py --executable -o job",
+        "taut pack --no-source --key my-key train.py",
+        "taut pack --new-key my-key",
+    ),
+    "serve": (
+        "taut serve tiers.py:build --weights model.safetensors --tier device --views views.npy --up tcp://10.0.0.7:7000 "
+        "--token-file token",
+        "taut serve tiers.py:build --weights model.safetensors --tier edge --listen 0.0.0.0:7000 --keys keys",
+    ),
+    "data": ("taut data get mnist", "taut data list"),
+    "data get": ("taut data get mnist", "taut data get cifar10 --to /shared/cifar10"),
+    "data list": ("taut data list",),
     "codecs": ("taut codecs", "taut codecs topk:density=0.001", "taut codecs --only topk,int8 train.py"),
 }
 

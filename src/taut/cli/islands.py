@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 from taut.cli.run_folder import new_run_folder, supervisor_in
 from taut.config import Settings
+from taut.core.checkpoint_names import part_folder
 from taut.errors import RunFailed
 
 if TYPE_CHECKING:
+    from taut.supervisor.checkpoints.folder import Found
     from taut.supervisor.service import Supervisor
     from taut.supervisor.view import Outcome
 
@@ -23,15 +25,25 @@ if TYPE_CHECKING:
 PART_S = 60.0  # for the other parts' runs to end, after the first one has
 
 
-def part_supervisors(settings: Settings, folder: Path, command: str) -> list[Supervisor]:
-    """Return the supervisors of all parts but the first, not started; none where a worker is one process."""
+def part_supervisors(settings: Settings, folder: Path, command: str, resume: Found | None) -> list[Supervisor]:
+    """Return the supervisors of all parts but the first, not started; none where a worker is one process. ``resume``:
+    the first part's checkpoint that the run continues."""
     if settings.island == 1:
         return []
+    import msgspec
+
     from taut.supervisor.prepare import Origin
 
     own = replace(settings, port=0)
-    folders = [new_run_folder(str(folder), f"part-{number}") for number in range(1, settings.island)]
-    return [supervisor_in(each, own, Origin(command)) for each in folders]
+    if resume is not None:
+        resume = msgspec.structs.replace(resume, manifest=resume.manifest.of_other_part())
+    made = []
+    for part in range(1, settings.island):
+        of_part = part_folder(folder, part)
+        if not of_part.is_dir():
+            new_run_folder(str(folder), of_part.name)
+        made.append(supervisor_in(of_part, own, Origin(command, resume=resume), part))
+    return made
 
 
 def await_parts(parts: Sequence[Supervisor]) -> list[Outcome | None]:

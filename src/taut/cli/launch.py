@@ -19,7 +19,7 @@ from taut.cli.output.display import Display
 from taut.cli.run_end import RunEnd
 from taut.engines.base import Engine, Exit
 from taut.errors import Misuse
-from taut.worker.main_script import MODULE, module_of
+from taut.worker.joining.main_script import MODULE, module_of
 
 if TYPE_CHECKING:
     from taut.supervisor.service import Supervisor

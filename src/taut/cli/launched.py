@@ -59,6 +59,7 @@ def supervise(plan: Plan) -> int:
     from taut.cli.commands.dashboard import opened, shown
     from taut.cli.output.console import notes, results, set_up_log
     from taut.cli.output.display import Display, show_outcome
+    from taut.cli.reporting import reported
 
     settings = launch_settings(plan)
     set_up_log(settings.log)
@@ -71,7 +72,7 @@ def supervise(plan: Plan) -> int:
     _answer(plan.report, Offer(service.address, name, str(service.token_file.resolve())))
     os.close(plan.report)
     watch = Watch(plan, service, display)
-    with shown(listening, service, service.run_dir, display):
+    with shown(listening, service, service.run_dir, display), reported(settings.report_to, service.run_dir, display):
         outcome = watch.until_outcome()
     service.stop()
     if outcome.model is not None and not outcome.samples_undone:
@@ -92,7 +93,7 @@ def launch_settings(plan: Plan) -> Settings:
         defaults["advertise"] = plan.host  # rank 0's host, by the name that the others know
     if plan.attempts:
         defaults["checkpoint_every"] = EVERY
-    return resolve({"workers": plan.size}, defaults=defaults).fitted()
+    return resolve({"workers": plan.size}, defaults=defaults).without_islands().fitted()
 
 
 class Marker:

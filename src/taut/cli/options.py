@@ -84,11 +84,23 @@ Logs = Annotated[
 RunName = Annotated[
     str, typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.", autocompletion=complete_run)
 ]
-Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script.", show_default=False)]
+Script = Annotated[
+    Path, typer.Argument(metavar="SCRIPT", help="The training script, or a job of taut pack.", show_default=False)
+]
 Module = Annotated[bool, run_flag("-m", help="SCRIPT is a module, as for python -m.", show_default=False)]
 ScriptArgs = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ARGS]...", help="Whatever follows SCRIPT is the script's.", show_default=False),
+]
+
+
+RequireSignature = Annotated[
+    Path | None,
+    run_flag(
+        "--require-signature",
+        metavar="FILE",
+        help="Run only a job that a key of FILE signed; see taut pack.",
+    ),
 ]
 
 

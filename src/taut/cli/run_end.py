@@ -116,5 +116,5 @@ def check_joined(ended: RunEnd, script: Path) -> None:
             raise RunFailed(f"{script} failed before it joined the run")
         raise RunFailed(
             f"{script} ended without joining the run, so nothing was trained; "
-            "it must call taut.join(model, optimizer), see `taut run --help`"
+            "it must call taut.join(model, optimizer) or taut.join_vector(array), see `taut run --help`"
         )

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from taut.supervisor.checkpoints.folder import Launch
     from taut.supervisor.prepare import Origin
     from taut.supervisor.service import Supervisor
-    from taut.supervisor.storage.store_reader import StoredRun
     from taut.transport.keys import RunKeys
 
 
@@ -84,23 +83,12 @@ def new_supervisor(
         raise
 
 
-def supervisor_in(folder: Path, settings: Settings, origin: Origin) -> Supervisor:
-    """Return the supervisor of the run in this folder, not started."""
+def supervisor_in(folder: Path, settings: Settings, origin: Origin, part: int = 0) -> Supervisor:
+    """Return the supervisor of the run in this folder, not started. ``part``: of the model, that the run trains."""
     from taut.supervisor.prepare import Listen
     from taut.supervisor.service import Supervisor
 
     listen = Listen(settings.bind, settings.port, settings.advertise, settings.transport)
     run, workers, seed = folder.name, settings.workers, settings.seed
-    return Supervisor(settings.shared(), folder, run=run, workers=workers, seed=seed, listen=listen, origin=origin)
-
-
-def find_run(runs_dir: str, name: str) -> StoredRun:
-    """Return the run of that name; ``latest`` is the newest, the end of a name will do, a near miss is named."""
-    from taut.supervisor.storage.store_reader import list_runs, load_run
-
-    if name == "latest":
-        known = list_runs(Path(runs_dir))
-        if not known:
-            raise Misuse("run 'latest'", f"a run in {runs_dir}", "there is none; `taut demo` makes one")
-        name = max(known, key=lambda each: each.started).name
-    return load_run(Path(runs_dir), name)
+    shared = settings.shared() | ({"part": part} if part else {})
+    return Supervisor(shared, folder, run=run, workers=workers, seed=seed, listen=listen, origin=origin)

@@ -25,8 +25,9 @@ from taut.codecs.exact_grid import Grid
 from taut.codecs.info import CodecInfo
 from taut.codecs.wire.apply import apply
 from taut.codecs.wire.layouts import LAYOUTS
+from taut.codecs.wire.layouts.sparse import IndexedLayout
 from taut.codecs.wire.magnitude import check_reach
-from taut.codecs.wire.payload import Bytes, Header, Kind
+from taut.codecs.wire.payload import Bytes, Header, Kind, body_of, read
 from taut.codecs.wire.sign_list import room_for_words
 from taut.codecs.wire.validate import frame, rice_words, validate
 from taut.errors import MalformedMessage, Misuse, NonFiniteUpdate
@@ -125,7 +126,9 @@ class Codec(ABC):
     name: ClassVar[str]
     exact: ClassVar[bool]
     kernels: ClassVar[tuple[str, ...]] = ()  # kernels for NumPy vectors, ``module.function`` of kernels/cpu
-    compresses_vectors: ClassVar[bool] = False
+    not_for_vectors: ClassVar[str] = "it writes a worker's updates, and has no form for other vectors"
+    not_for_differences: ClassVar[str] = ""
+    fine: ClassVar[bool] = False
     whole: ClassVar[bool] = False  # whether the whole vector must be scanned at once
 
     @property
@@ -178,6 +181,21 @@ class Codec(ABC):
         else:
             apply(state, payload, head)
 
+    def words_of(self, payload: Bytes, checked: CheckedPayload | None) -> tuple[int, Any, float] | None:
+        """Return the first element, the words and the quantum of a payload that was checked; None if it has no words."""
+        if checked is None:
+            return None
+        head, words = checked
+        if words is None and head.kind is Kind.WORDS:
+            words = read(payload, np.uint32, head.count)
+        return None if words is None else (head.base, words, head.quantum)
+
+    def entries_of(self, payload: Bytes, checked: CheckedPayload | None) -> tuple[int, Any, Any] | None:
+        """Return the first element, the rising indices and the values of a sparse payload that was checked; else None."""
+        if checked is None or checked.head.kind is not Kind.SPARSE:
+            return None
+        return checked.head.base, *IndexedLayout().entries(checked.head, body_of(payload))
+
     def shared(self, state: State) -> Vector:
         """Return b, on which all replicas agree after a drain: the state's own vector, not a copy."""
         return state.b
@@ -227,7 +245,7 @@ def new_state(w: Vector, workers: int, grid: Grid | None, residual: bool = False
     if isinstance(w, np.ndarray):
         from taut.codecs.kernels.cpu import kernels
     else:
-        kernels = _torch_kernels(w)
+        kernels = torch_kernels(w)
     if "float32" not in str(w.dtype) or w.ndim != 1:
         raise Misuse(f"weights of type {w.dtype} and shape {tuple(w.shape)}", "one flat float32 vector")
     if grid is not None and sum(grid.sizes) != len(w):
@@ -238,7 +256,7 @@ def new_state(w: Vector, workers: int, grid: Grid | None, residual: bool = False
     return state
 
 
-def _torch_kernels(w: Vector) -> ModuleType:
+def torch_kernels(w: Vector) -> ModuleType:
     """Return Triton's kernels if the tensor is on a GPU and Triton is installed, else those of torch operations: the bits
     are the same."""
     if w.is_cuda and find_spec("triton"):

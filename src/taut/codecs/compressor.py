@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,7 @@ class CompressorState:
     turns: int = 0
     workers: int = 1
     kept: dict[str, Any] = field(default_factory=dict)
+    on_device: bool = field(default=False, compare=False)  # arrays of bodies may be tensors there, until the next update
 
     def __post_init__(self) -> None:
         self.shapes = self.shapes or ((self.size,),)
@@ -76,7 +77,10 @@ class Compressor(ABC):
     name: ClassVar[str]
     kind: ClassVar[Kind]
     kernels: ClassVar[tuple[str, ...]] = ()  # kernels for NumPy vectors, ``module.function`` of kernels/cpu
-    compresses_vectors: ClassVar[bool] = True  # any vectors, for strategies that compress vectors and not updates
+    # Why a strategy that compresses vectors cannot use it; why one cannot that sends what is left out later.
+    not_for_vectors: ClassVar[str] = ""
+    not_for_differences: ClassVar[str] = ""
+    fine: ClassVar[bool] = False  # of any vector it leaves hardly anything out, less than a hundredth of |v|^2
     feeds_back: ClassVar[bool] = True
     whole: ClassVar[bool] = False
     piece: ClassVar[int] = 0
@@ -120,10 +124,16 @@ class Compressor(ABC):
         """Change the sum of all workers' Q in place, in synchronous rounds (a vote); most compressors leave it as it is.
         ``scale``: the mean of the workers' quanta, weighted as they are."""
 
+    def head_and_body(self, pieces: Sequence[CompressedPiece], lo: int, length: int) -> tuple[Header, tuple[Array, ...]]:
+        """Return the header and the body of an update's payload."""
+        body = self.body(pieces, length)
+        return Header(self.kind, self.quantum(body), lo, length, self.count(pieces, length)), body
+
+    @final
     def payload(self, pieces: Sequence[CompressedPiece], lo: int, length: int) -> bytes:
         """Return the payload of an update."""
-        body = self.body(pieces, length)
-        return build(Header(self.kind, self.quantum(body), lo, length, self.count(pieces, length)), *body)
+        head, body = self.head_and_body(pieces, lo, length)
+        return build(head, *body)
 
     def quantum(self, body: Sequence[Array]) -> float:
         """Return the header's quantum; 0 for layouts that have none."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.codecs.codec import FLUSH_RANGE, Codec, Shapes, State, Vector, check_range, new_state, not_finite, ranges
-from taut.codecs.compressor import CompressedPiece, Compressor, CompressorState, in_pieces
+from taut.codecs.compressor import Array, CompressedPiece, Compressor, CompressorState, in_pieces
 from taut.codecs.exact_grid import Grid
 from taut.codecs.info import CodecInfo
 from taut.codecs.wire.merge import add_values_to
@@ -70,6 +70,14 @@ class Feedback(Codec):
         return state
 
     def emit(self, state: State, lo: int, hi: int) -> bytes | None:
+        found = self.compressed(state, lo, hi)
+        if found is None:
+            return None
+        payload = build(found[0], *found[1])
+        return payload if len(payload) <= HEADER.size + 4 * (hi - lo) else _dense(payload)
+
+    def compressed(self, state: State, lo: int, hi: int) -> tuple[Header, tuple[Array, ...]] | None:
+        """Do as ``emit``, but return the payload's header and body, which may be longer than a dense one."""
         check_range(state, lo, hi)
         assert not self.whole or (lo, hi) == (0, state.size), f"{self.name} scans the whole vector"
         if lo == hi:
@@ -80,10 +88,7 @@ class Feedback(Codec):
         state.memory.turns += 1
         sent = sum(piece.sent for piece in found)
         state.note(sent, hi - lo)
-        if not sent:
-            return None
-        payload = self.compressor.payload(found, lo, hi - lo)
-        return payload if len(payload) <= HEADER.size + 4 * (hi - lo) else _dense(payload)
+        return self.compressor.head_and_body(found, lo, hi - lo) if sent else None
 
     def retune(self, state: State, workers: int, staleness: float) -> None:
         """Change the share 1/p for what is accumulated from now on."""
@@ -133,7 +138,13 @@ def _finite_body(piece: CompressedPiece) -> bool:
     """Return whether the body of the piece is finite. It is on the host, and short where that matters."""
     if isinstance(piece.q, np.ndarray):
         return True  # r was checked
-    return all(np.isfinite(part).all() for part in piece.body if part.dtype.kind == "f")
+    return all(_is_finite(part) for part in piece.body)
+
+
+def _is_finite(part: Vector) -> bool:
+    if isinstance(part, np.ndarray):
+        return part.dtype.kind != "f" or bool(np.isfinite(part).all())
+    return not part.is_floating_point() or bool(part.isfinite().all())
 
 
 def _dense(payload: bytes) -> bytes:

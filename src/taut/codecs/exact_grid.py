@@ -81,10 +81,11 @@ class Grid:
 LEAST_EXPONENT = int(math.log2(LEAST_BOUND)) - BITS
 
 
-def snap(w: Any, sizes: Sequence[int], names: Sequence[str] = ()) -> Grid:
+def snap(w: Any, sizes: Sequence[int], names: Sequence[str] = (), kept: Mapping[str, int] | None = None) -> Grid:
     """Round ``w`` (float32, a NumPy array or a torch tensor) in place, tensor by tensor, to its grid; return the grid.
 
-    ``sizes``: elements of each tensor, in order; they must sum to the length of ``w``.
+    ``sizes``: elements of each tensor, in order; they must sum to the length of ``w``. ``kept``: exponents, by name, of
+    tensors that keep their grid: they are left as they are.
 
     >>> w = np.array([0.1, -3.0], np.float32)
     >>> snap(w, [2]).exponents, float(w[0]) * 2**17 % 1
@@ -95,6 +96,11 @@ def snap(w: Any, sizes: Sequence[int], names: Sequence[str] = ()) -> Grid:
     exponents, lo = [], 0
     for index, size in enumerate(sizes):
         part = w[lo : lo + size]
+        known = kept.get(names[index]) if kept else None
+        if known is not None:
+            exponents.append(known)
+            lo += size
+            continue
         largest = _largest(part) if size else 0.0
         if not math.isfinite(largest):
             name = names[index] if names else f"number {index}"

@@ -10,28 +10,29 @@ One `VectorCodec` belongs to one worker and one vector.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from taut.codecs.codec import Codec, State, not_finite
 from taut.codecs.compressor import Compressor, CompressorState
 from taut.codecs.error_feedback import Feedback
+from taut.codecs.host_vectors import F32, HostVectors, Vector
 from taut.codecs.wire.merge import add_values_to
-from taut.codecs.wire.payload import QUANTA, Bytes, header
+from taut.codecs.wire.payload import QUANTA, Bytes, Header, header
 from taut.codecs.wire.residual import read_residual, residual_parts
 from taut.codecs.wire.validate import validate
 from taut.errors import MalformedMessage, Misuse
 
-F32 = npt.NDArray[np.float32]
+Written = bytes | memoryview  # a payload
 PROBE_ELEMENTS = 65521  # a prime, so that the rows of a matrix do not repeat where the probe does
 
 
-class VectorCodec:
+class VectorCodec(HostVectors):
     """Writes vectors of ``size`` elements with ``codec``, and reads those of others. ``shapes``: of the tensors in them;
     ``seed``: of random numbers, another for each worker; ``workers``: how many start together.
 
@@ -64,7 +65,7 @@ class VectorCodec:
         return self.codec.facts.error
 
     @property
-    def left(self) -> F32 | None:
+    def left(self) -> Vector | None:
         """Return the residual, in units of weight * v; None if the codec keeps none, or nothing was sent."""
         self._add_inherited()
         state = self.__dict__.get("_state")
@@ -72,16 +73,24 @@ class VectorCodec:
 
     # ------------------------------------------------------------------------------------------------- writing
 
-    def encode(self, v: F32, weight: float = 1.0) -> bytes:
-        """Encode ``weight`` * v and the residual; return an empty payload if nothing is worth sending. With a weight of 0
-        nothing is sent, and the residual stays. Raises ``NonFiniteUpdate``."""
+    def encode(self, v: Vector, weight: float = 1.0, tail: bytes = b"") -> Written:
+        """Encode ``weight`` * v and the residual; return the payload, which is empty if nothing is worth sending, and the
+        ``tail`` behind it. With a weight of 0 nothing is sent, and the residual stays. Raises ``NonFiniteUpdate``."""
+        return self._joined(self._weighted(v, weight), tail)
+
+    def _weighted(self, v: Vector, weight: float) -> Written:
         if not weight:
             return b""
         self._add_inherited()
-        state = self._state
+        return self._emit(self._state, v, weight)
+
+    def _emit(self, state: State, v: Vector, weight: float) -> Written:
         np.multiply(v, np.float32(weight), out=state.w)
         state.b[:] = 0.0
         return self.codec.emit(state, 0, self.size) or b""
+
+    def _joined(self, payload: Written, tail: bytes) -> Written:
+        return bytes(payload) + tail
 
     def difference(self, v: F32) -> bytes:
         """Return Q(v), without feedback. Raises ``NonFiniteUpdate``, and ``Misuse`` if the codec is no compressor."""
@@ -89,6 +98,17 @@ class VectorCodec:
         if not np.isfinite(v).all():
             raise not_finite(v)
         return compressor.encode(v, self._memory) or b""
+
+    def part(self, lo: int, hi: int) -> VectorCodec:
+        """Return a codec for elements ``lo`` to ``hi`` - 1 alone: tensors that lie between keep their shapes."""
+        shapes, at = [], 0
+        for shape in self._shapes or ((self.size,),):
+            size = math.prod(shape)
+            inside = min(hi, at + size) - max(lo, at)
+            if inside > 0:
+                shapes.append(shape if inside == size else (inside,))
+            at += size
+        return VectorCodec(self.codec, hi - lo, shapes, self._seed, self.workers)
 
     # ---------------------------------------------------------------------------------------- residual handoff
 
@@ -112,12 +132,15 @@ class VectorCodec:
         """Raise ``MalformedMessage`` unless the payload is right in every byte for ``size`` elements; an empty one is."""
         if not len(payload):
             return
-        head = validate(payload, size)
+        head = self._validated(payload, size)
         counted = self._votes and self._compressor.kind in QUANTA  # other kinds are summed as they are, dense ones too
         if counted and head.kind is not self._compressor.kind:
             raise MalformedMessage(f"{head.kind.name} payload, where votes are {self._compressor.kind.name} payloads")
 
-    def add(self, payload: Bytes, x: F32, scale: float = 1.0) -> None:
+    def _validated(self, payload: Bytes, size: int) -> Header:
+        return validate(payload, size)
+
+    def add(self, payload: Bytes, x: Vector, scale: float = 1.0) -> None:
         """Add ``scale`` times the payload, which was checked, to x. The bits are the same at every worker with the same
         x."""
         if not len(payload):
@@ -131,7 +154,7 @@ class VectorCodec:
         change *= np.float32(scale)
         x[head.base : head.base + head.length] += change
 
-    def total(self, payloads: Sequence[Bytes], weights: Sequence[float], out: F32) -> None:
+    def total(self, payloads: Sequence[Bytes], weights: Sequence[float], out: Vector) -> None:
         """Set ``out`` to the sum of the payloads, which were checked, in this order. If the codec votes: to the sign with
         the most ``weights`` behind it, times the sum of all magnitudes."""
         out[:] = 0.0
@@ -149,14 +172,13 @@ class VectorCodec:
 
     # --------------------------------------------------------------------------------------- damping and gamma
 
-    @property
+    @cached_property
     def damping(self) -> float:
         """Return the factor with which to apply a difference: 1, but for an unbiased compressor, whose error is its
-        variance, 1 / (1 + error); so damped, it leaves less than it was given."""
-        facts = self.codec.facts
-        if not facts.unbiased:
+        variance, and for one that may err by more than it is given, 1 / (1 + error); so damped, it leaves less."""
+        if not self._scatters:
             return 1.0
-        return 1.0 / (1.0 + (self._measured if facts.error is None else facts.error))
+        return 1.0 / (1.0 + (self._measured if self.error is None else self.error))
 
     @cached_property
     def pace(self) -> float:
@@ -172,7 +194,7 @@ class VectorCodec:
         0.5
         """
         facts = self.codec.facts
-        if facts.unbiased:
+        if self._scatters:
             shares = [2.0 * self.damping, 1.0 / (1.0 + self._measured)]
         else:
             stated = [2.0 * (1.0 - facts.error)] if facts.error is not None and facts.error < 1.0 else []
@@ -180,9 +202,22 @@ class VectorCodec:
         return min(1.0, max(1.0 / self.size, min(shares)))
 
     @cached_property
+    def bounded(self) -> bool:
+        """Return whether a bound of what the codec leaves out is known, for every vector."""
+        facts = self.codec.facts
+        return facts.unbiased or (facts.error is not None and facts.error < 1.0)
+
+    @property
+    def _scatters(self) -> bool:
+        """Return whether what the codec writes lies around the vector, and not short of it."""
+        facts = self.codec.facts
+        return facts.unbiased or (facts.error is not None and facts.error > 1.0)
+
+    @cached_property
     def _measured(self) -> float:
         """Measure |Q(v) - v|^2 / |v|^2, once."""
-        v = np.resize(np.random.default_rng(0).normal(size=PROBE_ELEMENTS).astype(np.float32), self.size)
+        normal = np.random.default_rng(0).normal(size=min(self.size, PROBE_ELEMENTS))
+        v = np.resize(normal.astype(np.float32), self.size)
         decoded = np.zeros_like(v)
         payload = self._compressor.encode(v, CompressorState(self.size, self._shapes, workers=self.workers))
         if payload is not None:
@@ -195,10 +230,13 @@ class VectorCodec:
     @cached_property
     def _state(self) -> State:
         """Return the codec's state, made on first use: it takes three vectors."""
-        state = self.codec.start(np.zeros(self.size, np.float32), 1, shapes=self._shapes, seed=self._seed)
+        state = self.codec.start(self._zeros(), 1, shapes=self._shapes, seed=self._seed)
         if state.memory is not None:
             state.memory.workers = self.workers
         return state
+
+    def _zeros(self) -> Vector:
+        return np.zeros(self.size, np.float32)
 
     @cached_property
     def _memory(self) -> CompressorState:

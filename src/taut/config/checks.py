@@ -12,7 +12,7 @@ from typing import Any
 from taut.core.finishes import FINISHES
 from taut.errors import Misuse
 from taut.quantities import LINK_EXAMPLE, parse_link, parse_resources
-from taut.specs import did_you_mean, parse_address, parse_interval
+from taut.specs import did_you_mean, parse_address, parse_early_stop, parse_interval
 
 Check = Callable[[object, str], Any]
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -116,6 +116,17 @@ def finish(given: object, blame: str) -> str:
 def interval(given: object, blame: str) -> str:
     parse_interval(given, blame)
     return str(given).strip()
+
+
+def evaluation_interval(given: object, blame: str) -> str:
+    found = parse_interval(given, blame)
+    if found.unit == "epochs" and found.amount != int(found.amount):
+        raise Misuse(f"{blame} = {given!r}", "a whole number of epochs", "or count steps, as in 200steps")
+    return str(given).strip()
+
+
+def early_stop(given: object, blame: str) -> str:
+    return str(parse_early_stop(given, blame))
 
 
 def address(given: object, blame: str) -> str:

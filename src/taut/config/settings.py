@@ -13,12 +13,14 @@ from typing import Any
 from taut.config import checks
 from taut.config.checks import Check
 from taut.config.environment import cores
+from taut.config.loggers import check_loggers
 from taut.core.finishes import FINISHES
 from taut.errors import Misuse
 from taut.specs import did_you_mean
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 FILE_NAME = "taut.toml"
+ONE_MACHINE = "processes that `taut run` starts on one machine"  # an island's
 PATIENCE_S = 120  # for a supervisor that is gone, or for workers that the run needs, where the user says nothing else
 
 
@@ -68,6 +70,12 @@ class Settings:
     island: int = _setting(
         1, "run", checks.whole(1, 1024), "How many processes hold one model together; --workers counts all processes."
     )
+    clients: int | None = _setting(
+        None,
+        "run",
+        checks.whole(1, 10_000_000),
+        "How many clients the workers train in turn, under fedavg: for scripts with worker.rounds.",
+    )
     seed: int = _setting(0, "run", checks.whole(0, 2**62), "Of the order of the data.", agreed=True)
     scale_lr: str | None = _setting(
         None,
@@ -95,6 +103,20 @@ class Settings:
         None, "run", checks.interval, "Write a checkpoint every 5m, 90s, 200steps or 1epoch; default: none."
     )
     keep_checkpoints: int = _setting(3, "run", checks.whole(1, 10_000), "How many checkpoints stay; default: 3.")
+    validate_every: str | None = _setting(
+        None,
+        "run",
+        checks.evaluation_interval,
+        "Call SCRIPT's validate function every 30s, 200steps or 1epoch, on one worker; default: at the end alone.",
+        metavar="INTERVAL",
+    )
+    stop_early: str | None = _setting(
+        None,
+        "run",
+        checks.early_stop,
+        "End the run when so many evaluations in turn were not better than the best (by more than DELTA).",
+        metavar="PATIENCE[:DELTA]",
+    )
     patience_s: int = _setting(PATIENCE_S, "run", checks.whole(1, 30 * 86_400))
     dashboard: str | None = _setting(
         None,
@@ -103,6 +125,13 @@ class Settings:
         "Show the run in a browser, here or (with HOST) elsewhere; without a value: at any free port.",
         metavar="[HOST:]PORT",
         panel="network",
+    )
+    report_to: str | None = _setting(
+        None,
+        "run",
+        check_loggers,
+        "Report metrics to tensorboard, mlflow or wandb while the run goes; several with commas.",
+        metavar="NAMES",
     )
     bind: str = _setting("127.0.0.1", "network", checks.text, "Address to listen on.")
     port: int = _setting(0, "network", checks.whole(0, 65_535), "Port to listen on; 0: any.")
@@ -178,13 +207,26 @@ class Settings:
             given = f"--workers {self.workers} --island {self.island}"
             up = -(-self.workers // self.island) * self.island
             raise Misuse(given, f"a number of processes that {self.island} divides", f"--workers {up}")
+        if self.island > 1 and self.validate_every is not None:
+            given = f"--validate-every {self.validate_every} with --island"
+            raise Misuse(given, "a model that one process holds", "leave it out: the model is validated at the end")
         if self.island > 1 and self.engine != "local":
-            raise Misuse(f"--island {self.island} --engine {self.engine}", "--engine local: an island is on one machine")
-        if self.island > 1 and self.checkpoint_every is not None:
-            raise Misuse("--checkpoint-every with --island", "one of the two: the parts would be of different steps")
+            other = f"--hosts {self.hosts}" if self.hosts else f"--engine {self.engine}"
+            raise Misuse(f"--island {self.island} {other}", ONE_MACHINE, "leave one of the two out")
         if self.island > 1 and self.finish == "ensemble":
             raise Misuse("--finish ensemble with --island", "one model, which is joined from its parts")
+        if self.island > 1 and any(each.isdecimal() for each in (self.devices or "").split(",")):
+            expected = "processes on the processor: those of an island exchange by gloo, in host memory"
+            remedy = "--devices cpu; or leave --island out, for a worker on each GPU"
+            raise Misuse(f"--island {self.island} --devices {self.devices}", expected, remedy)
         return replace(self, workers=self.workers // self.island)
+
+    def without_islands(self) -> Settings:
+        """Return these settings, for a run whose workers are one process each. Raise ``Misuse`` where islands are set."""
+        if self.island > 1:
+            remedy = f"`taut run --island {self.island} SCRIPT`, or leave island out"
+            raise Misuse(f"island {self.island} ({self.sources.get('island')})", ONE_MACHINE, remedy)
+        return self
 
     def fitted(self) -> Settings:
         """Fill in what suits the strategy where nothing was set. Commands that start a run call it first.
@@ -193,13 +235,21 @@ class Settings:
 
         >>> resolve({"strategy": "dpsgd"}, environ={}, cwd="/nowhere").fitted().codec
         'dense'
+        >>> resolve({"clients": 100}, environ={}, cwd="/nowhere").fitted().strategy
+        'fedavg:clients=100'
         """
-        from taut.strategies.compatibility import check_limited, check_rate_scaling, combine
+        from taut.strategies.compatibility import check_limited, check_rate_scaling, combine, with_clients
 
+        if self.clients is not None:
+            strategy = with_clients(self.strategy if self._was_set("strategy") else "fedavg", self.clients)
+            return replace(self, strategy=strategy, clients=None).fitted()
         named = {key: getattr(self, key) if self._was_set(key) else None for key in ("topology", "codec", "finish")}
         chosen = combine(self.strategy, **named, workers=self.workers)
         if self.link is not None:
             check_limited(self.strategy)
+        if self.stop_early is not None and self.validate_every is None:
+            given, remedy = f"--stop-early {self.stop_early} without --validate-every", "such as --validate-every 30s"
+            raise Misuse(given, "how often to evaluate", remedy)
         scaling = self.scale_lr and check_rate_scaling(self.scale_lr, self.strategy, self.workers)
         return replace(self, topology=chosen.topology, codec=chosen.codec, finish=chosen.finish, scale_lr=scaling)
 
@@ -213,8 +263,11 @@ class Settings:
         shared = {**{key: getattr(self, key) for key in AGREED}, "explicit": explicit}
         if self.checkpoint_every is not None:
             shared |= {"checkpoint_every": self.checkpoint_every, "keep_checkpoints": self.keep_checkpoints}
-        if self.link is not None:
-            shared["link"] = self.link
+        for key in ("link", "validate_every", "stop_early"):
+            if getattr(self, key) is not None:
+                shared[key] = getattr(self, key)
+        if self.island > 1:
+            shared["island"] = self.island
         if self._was_set("patience_s"):
             shared["patience_s"] = self.patience_s
         return shared

@@ -1,7 +1,8 @@
 """How much of a bulk transfer may be under way, so that a heartbeat behind it is not late. Pure: time is a number.
 
 The receiver says how far it is. A part that took less than ``SHORT_S`` from sending to that word doubles the window; one
-that took more than ``LONG_S`` halves it; parts that were sent before the last change do not count. So a heartbeat waits
+that took more than ``LONG_S`` halves it; parts that were sent before the last change do not count. A window larger than
+what a token bucket lets through at once becomes four times as large where a part was quick by far. So a heartbeat waits
 for about ``LONG_S`` at most, well under the silence after which a worker is given up, and a fast link carries
 ``MOST_NBYTES`` at a time.
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 SHORT_S, LONG_S = 0.25, 0.75
 LEAST_NBYTES, FIRST_NBYTES, MOST_NBYTES = 4 << 10, 32 << 10, 64 << 20
 PARTS = 4  # in one window
+QUICK_S, QUICK_NBYTES = SHORT_S / 8, 128 << 10
 
 
 @dataclass
@@ -56,5 +58,6 @@ class Window:
             end, sent_s = self._under_way.popleft()
             if end <= self._changed or SHORT_S <= now - sent_s <= LONG_S:
                 continue
-            wanted = 2 * self.nbytes if now - sent_s < SHORT_S else self.nbytes // 2
+            larger = 4 if now - sent_s < QUICK_S and self.nbytes >= QUICK_NBYTES else 2
+            wanted = larger * self.nbytes if now - sent_s < SHORT_S else self.nbytes // 2
             self.nbytes, self._changed = max(LEAST_NBYTES, min(self.limit_nbytes, wanted)), self.offset

@@ -7,6 +7,8 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
+from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -18,19 +20,25 @@ from taut.dashboard.guard import HEADERS, Asked, Declined, check
 from taut.dashboard.history import History
 from taut.dashboard.limits import Limits
 from taut.dashboard.poller import Poller
-from taut.dashboard.records import CommandAnswer, DrainRequest, Problem
+from taut.dashboard.prometheus import CONTENT_TYPE, exposition
+from taut.dashboard.records import CommandAnswer, DrainRequest, EmptyRequest, Points, Problem
 from taut.dashboard.secret import SecretKeeper, unmapped
 from taut.dashboard.sources import Source
-from taut.errors import Misuse, NetworkError
+from taut.errors import Misuse, NetworkError, TautError
+from taut.supervisor.control import CheckpointNow, Dismiss, DrainRun, Order
 
 _LOG = logging.getLogger("taut.dashboard")
 _RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+_KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 _FILES = {
-    "/": ("index.html", "text/html"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/page.css": ("page.css", "text/css"),
+    "/": "index.html",
+    **{
+        f"/{name}": name
+        for name in ("page.js", "page.css", "charts.js", "topology.js", "format.js", "uplot/uplot.js", "uplot/uplot.css")
+    },
 }
 _RANK = 2**31 - 1
+T = TypeVar("T")
 
 
 class App:
@@ -49,7 +57,7 @@ class App:
     ) -> None:
         self._source, self._keeper, self._hosts, self._limits = source, keeper, hosts, limits
         self._secret_for_all = secret_for_all
-        self._files = {path: (read_page(name), kind) for path, (name, kind) in _FILES.items()}
+        self._files = {path: (read_page(name), _KINDS[Path(name).suffix]) for path, name in _FILES.items()}
         self._orders = 0
         self._streams: set[_Stream] = set()
         self.poller = Poller(source, history, every_s, limits.idle_s)
@@ -59,6 +67,12 @@ class App:
             Route("/api/workers", self._workers),
             Route("/api/events", self._events),
             Route("/api/stream", self._stream),
+            Route("/metrics", self._metrics),
+            Route("/api/points", self._points),
+            Route("/api/topology", self._topology),
+            Route("/api/settings", self._settings),
+            Route("/api/drain", self._drain_run, methods=["POST"]),
+            Route("/api/checkpoint", self._checkpoint, methods=["POST"]),
             Route("/api/workers/{rank}/drain", self._drain, methods=["POST"]),
         ]
         self._router = Router(routes, redirect_slashes=False, default=_nothing_here, lifespan=self._life)
@@ -95,7 +109,7 @@ class App:
             raise Declined(431, f"a request of more than {self._limits.head_nbytes} bytes before its body")
         asked = Asked.parse(scope["method"], scope["path"], unmapped(scope["server"][0]), scope["headers"])
         check(asked, self._hosts)
-        looks = asked.path.startswith("/api/") and self._secret_for_all
+        looks = asked.path.startswith(("/api/", "/metrics")) and self._secret_for_all
         if not looks and asked.method != "POST":
             return
         client = scope["client"][0] if scope["client"] else ""
@@ -131,6 +145,21 @@ class App:
     async def _events(self, request: Request) -> Response:
         return _json(self.poller.seen.events_after(_after(request)))
 
+    async def _metrics(self, _: Request) -> Response:
+        return Response(exposition(self.poller.seen), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _points(self, _: Request) -> Response:
+        return _json(Points(self.poller.history.points))
+
+    async def _topology(self, _: Request) -> Response:
+        return _json(self.poller.seen.topology)
+
+    async def _settings(self, _: Request) -> Response:
+        try:
+            return _json(await asyncio.to_thread(self._source.about))
+        except TautError as error:
+            raise Declined(503, str(error)[:1000]) from None
+
     async def _stream(self, request: Request) -> Response:
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
@@ -140,18 +169,32 @@ class App:
         text = request.path_params["rank"]
         if not (text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= _RANK):
             raise Declined(404, f"worker {text[:20]!r}", "its rank, a whole number")
+        given = await self._given(request, DrainRequest)
+        how = "expelled" if given.expel else "dismissed"
+        return await self._obeyed(Dismiss(int(text), _by(request, how), given.expel))
+
+    async def _drain_run(self, request: Request) -> Response:
+        await self._given(request, EmptyRequest)
+        return await self._obeyed(DrainRun(_by(request, "drained")))
+
+    async def _checkpoint(self, request: Request) -> Response:
+        await self._given(request, EmptyRequest)
+        return await self._obeyed(CheckpointNow(_by(request, "asked for")))
+
+    async def _given(self, request: Request, kind: type[T]) -> T:
         try:
-            given = msgspec.json.decode(await _body(request, self._limits.body_nbytes), type=DrainRequest)
+            return msgspec.json.decode(await _body(request, self._limits.body_nbytes), type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Declined(400, f"a body that cannot be read: {str(error)[:200]}", '{"expel": false}') from None
+            fields = "{}" if kind is EmptyRequest else '{"expel": false}'
+            raise Declined(400, f"a body that cannot be read: {str(error)[:200]}", fields) from None
+
+    async def _obeyed(self, order: Order) -> Response:
         if self._orders >= self._limits.orders:
             raise Declined(503, "orders are under way already", "try again", {"Retry-After": "1"})
-        who = request.client.host if request.client else "somewhere"
-        reason = f"{'expelled' if given.expel else 'dismissed'} from the dashboard, by {who}"
         self._orders += 1
         try:
             # Beside the loop: it waits for the supervisor's answer, and nobody else is to wait for that.
-            said = await asyncio.to_thread(self._source.dismiss, int(text), reason, given.expel)
+            said = await asyncio.to_thread(self._source.obeyed, order)
         except Misuse as error:
             raise Declined(409, f"{error.given}: expected {error.expected}"[:1000], error.remedy[:1000]) from None
         except NetworkError as error:
@@ -180,6 +223,11 @@ class _Stream(StreamingResponse):
 
 
 _REMEDY = "it is in the file dashboard-token of the run's folder; `taut dashboard RUN --link` makes a link with it"
+
+
+def _by(request: Request, how: str) -> str:
+    """Return the reason of an order: where it came from."""
+    return f"{how} from the dashboard, by {request.client.host if request.client else 'somewhere'}"
 
 
 def read_page(name: str) -> bytes:

@@ -6,16 +6,71 @@ from typing import Literal
 
 from msgspec import Struct
 
+from taut.core.messages import TIME_PARTS
+
+PARTS = (*TIME_PARTS, "other")  # of a worker's time
+
 State = Literal["waiting", "training", "draining", "saving", "finished", "failed", "running", "interrupted"]
 
 
-class CurvePoint(Struct, frozen=True):
-    """A point of the curves: all workers together, over the time since the point before."""
+class WorkerPoint(Struct, frozen=True, array_like=True):
+    """A point of one worker's curves. ``parts``: the share of each of ``PARTS`` in its time."""
+
+    rank: int
+    samples_per_s: float
+    loss: float | None
+    staleness: float | None
+    parts: tuple[float, ...]
+
+
+class CurvePoint(Struct, frozen=True, kw_only=True):
+    """A point of the curves: all workers together, over the time since the point before. ``ideal_per_s``: samples per
+    second if the workers did nothing but compute and read data; ``ranks``: the first workers that are there."""
 
     time_s: float  # since the run began
     samples_per_s: float
     loss: float | None
     workers: int  # that were not gone
+    ideal_per_s: float | None = None
+    bytes_per_s: float = 0.0
+    dense_per_s: float = 0.0  # of a ring all-reduce of float32 gradients
+    consensus: float | None = None
+    parts: tuple[float, ...] = ()
+    ranks: tuple[WorkerPoint, ...] = ()
+
+
+class Points(Struct, frozen=True):
+    """``GET /api/points``: the curves, from the beginning of the run."""
+
+    points: tuple[CurvePoint, ...]
+
+
+class Spot(Struct, frozen=True, array_like=True):
+    """The position of a worker in the picture of the topology: from 0 to 1, from the left and from the top."""
+
+    rank: int
+    x: float
+    y: float
+
+
+class TopologyMap(Struct, frozen=True):
+    """``GET /api/topology``: the graph of the workers that are there. ``edges``: pairs of ranks; ``note``: why
+    there is no picture, empty where there is one."""
+
+    spots: tuple[Spot, ...] = ()
+    edges: tuple[tuple[int, int], ...] = ()
+    directed: bool = False
+    note: str = ""
+
+
+class About(Struct, frozen=True):
+    """``GET /api/settings``: the run's settings, versions, command and files, as in its store."""
+
+    command: str
+    settings: dict[str, str]
+    versions: dict[str, str]
+    folder: str
+    files: tuple[tuple[str, int], ...]  # the models and checkpoints: path within the folder, bytes
 
 
 class RunLine(Struct, frozen=True, kw_only=True):
@@ -65,6 +120,7 @@ class WorkerLine(Struct, frozen=True):
     bytes_sent: int
     refused: int | None  # messages of it that others could not take
     suspicion: float | None
+    parts: dict[str, float] = {}  # the seconds of each of ``PARTS``
 
 
 class EventLine(Struct, frozen=True):
@@ -99,6 +155,11 @@ class StreamMessage(Struct, frozen=True):
     events: Events
     points: tuple[CurvePoint, ...]
     fresh: bool
+    topology: TopologyMap = TopologyMap()
+
+
+class EmptyRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of ``POST /api/drain``, which ends the run in order, and of ``POST /api/checkpoint``: ``{}``."""
 
 
 class DrainRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,7 +169,7 @@ class DrainRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CommandAnswer(Struct, frozen=True):
-    """The answer to ``DrainRequest``: the supervisor's words."""
+    """The answer to an order: the supervisor's words."""
 
     said: str
 

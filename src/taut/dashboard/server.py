@@ -109,7 +109,8 @@ class Dashboard:
         """Start to serve in a thread, and return when it does."""
         self._thread.start()
         self._began.wait(START_S)
-        found = {"url": self.url, "host": socket.gethostname(), "pid": os.getpid()}
+        bind, port = self._socket.getsockname()[:2]
+        found = {"url": self.url, "host": socket.gethostname(), "pid": os.getpid(), "bind": bind, "port": port}
         try:
             write_atomically(self._folder / ADDRESS_FILE, json.dumps(found).encode())
         except OSError as error:

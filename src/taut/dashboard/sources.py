@@ -3,34 +3,38 @@ whose supervisor is in another process. It only ever reads snapshots: nothing wa
 
 from __future__ import annotations
 
+import sqlite3
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from taut.core.messages import Statistics
 from taut.dashboard.history import History, ProgressMark
-from taut.dashboard.records import EventLine
-from taut.dashboard.view_model import Seen, event_lines, from_store, from_view
-from taut.supervisor.control import Dismiss, order
+from taut.dashboard.records import About, EventLine
+from taut.dashboard.view_model import Seen, event_lines, from_store, from_view, short
+from taut.supervisor.control import Order, order
 from taut.supervisor.metrics import finite, total
 from taut.supervisor.storage.previous_run import read_previous_run
 from taut.supervisor.storage.store_follower import StoreFollower
-from taut.supervisor.storage.store_reader import StatisticRecord, StoredRun
+from taut.supervisor.storage.store_reader import DamagedRun, StatisticRecord, StoredRun, opened, read_run
 
 if TYPE_CHECKING:
     from taut.supervisor.service import Supervisor
 
 PATIENCE_S = 5.0  # for the supervisor's answer to an order
 KEPT_EVENTS = 500
+MODEL_FILES, MOST_FILES = ("*.safetensors", "*.pt", "checkpoints/*/*"), 200
 
 
 class Source(Protocol):
     """A run that can be looked at. ``look`` is called about once a second, from one thread, and must not take long;
-    ``dismiss`` from another one, and may."""
+    ``about`` and ``obeyed``, which carries out an order, from other ones, and may."""
 
     def look(self) -> Seen: ...
 
-    def dismiss(self, rank: int, reason: str, expel: bool) -> str: ...
+    def about(self) -> About: ...
+
+    def obeyed(self, given: Order) -> str: ...
 
 
 class SupervisorSource:
@@ -44,8 +48,11 @@ class SupervisorSource:
         outcome = self._supervisor.wait(0.0)
         return from_view(self._supervisor.view(), self._supervisor.settings, outcome, self._secret_for_all)
 
-    def dismiss(self, rank: int, reason: str, expel: bool) -> str:
-        return dismiss_by_order(self._supervisor.run_dir, rank, reason, expel)
+    def about(self) -> About:
+        return about(self._supervisor.run_dir)
+
+    def obeyed(self, given: Order) -> str:
+        return obeyed(self._supervisor.run_dir, given)
 
 
 class StoreSource:
@@ -68,8 +75,11 @@ class StoreSource:
             self._latest[record.rank] = record.statistics
         return from_store(fresh, self._latest, tuple(self._events), self._last_s, self._secret_for_all)
 
-    def dismiss(self, rank: int, reason: str, expel: bool) -> str:
-        return dismiss_by_order(self._tail.run_dir, rank, reason, expel)
+    def about(self) -> About:
+        return about(self._tail.run_dir)
+
+    def obeyed(self, given: Order) -> str:
+        return obeyed(self._tail.run_dir, given)
 
     def _take(self) -> StoredRun:
         fresh = self._tail.read()
@@ -84,15 +94,33 @@ class StoreSource:
         last = self.history.last
         if last is not None and time_s - last.time_s < self.history.every_s:
             return  # before anything is summed: there are two rows a second for each worker
-        there = [
-            one for one in fresh.workers if one.joined <= record.time and (one.gone is None or one.gone > record.time)
-        ]
-        loss = total(self._latest[one.rank] for one in there if one.rank in self._latest).loss
+        there = {
+            one.rank: self._latest.get(one.rank, Statistics())
+            for one in fresh.workers
+            if one.joined <= record.time and (one.gone is None or one.gone > record.time)
+        }
         samples = sum(one.samples for one in self._latest.values())
-        self.history = self.history.grown(ProgressMark(time_s, samples, finite(loss), len(there)))
+        self.history = self.history.grown(ProgressMark(time_s, samples, finite(total(there.values()).loss), there))
 
 
-def dismiss_by_order(run_dir: Path, rank: int, reason: str, expel: bool) -> str:
-    """Dismiss a worker as ``taut drain RUN WORKER`` does: by an owner's order over the supervisor's own socket, so that
-    there is one way in, with one set of checks. Raises ``Misuse`` or ``SupervisorLost`` as there."""
-    return order(read_previous_run(run_dir), Dismiss(rank, reason, expel), PATIENCE_S).said
+def obeyed(run_dir: Path, given: Order) -> str:
+    """Give an order as ``taut drain`` does: over the supervisor's own socket, so that there is one way in, with one set
+    of checks. Raises ``Misuse`` or ``SupervisorLost`` as there."""
+    return order(read_previous_run(run_dir), given, PATIENCE_S).said
+
+
+def about(run_dir: Path) -> About:
+    """Read the settings, versions and files of a run from its folder."""
+    try:
+        with opened(run_dir) as database:
+            stored = read_run(run_dir, database, ())
+    except (sqlite3.Error, ValueError) as error:
+        raise DamagedRun(run_dir, error) from error
+    found = sorted(path for kind in MODEL_FILES for path in run_dir.glob(kind) if path.is_file())
+    return About(
+        command=short(stored.summary.command),
+        settings={name: short(str(value)) for name, value in sorted(stored.settings.items()) if value is not None},
+        versions={name: short(str(value)) for name, value in stored.versions.items()},
+        folder=str(run_dir),
+        files=tuple((str(path.relative_to(run_dir)), path.stat().st_size) for path in found[:MOST_FILES]),
+    )

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from taut.core.messages import Statistics
 from taut.dashboard.history import ProgressMark
-from taut.dashboard.records import EventLine, Events, RunLine, State, WorkerLine, Workers
-from taut.supervisor.metrics import cluster_rate, finite, rate, total
+from taut.dashboard.records import EventLine, Events, RunLine, State, TopologyMap, WorkerLine, Workers
+from taut.dashboard.topology_map import topology_map
+from taut.supervisor.metrics import cluster_rate, finite, rate, time_split, total
 from taut.supervisor.storage.store_reader import StoredRun
 from taut.supervisor.view import ClusterView, Outcome, WorkerRow
 
@@ -28,6 +29,7 @@ class Seen(Struct, frozen=True):
     run: RunLine
     workers: Workers
     events: tuple[EventLine, ...]
+    there: Mapping[int, Statistics] = {}  # of the workers that take part
 
     @property
     def over(self) -> bool:
@@ -35,7 +37,12 @@ class Seen(Struct, frozen=True):
 
     @property
     def mark(self) -> ProgressMark:
-        return ProgressMark(self.run.wall_s, self.run.samples, self.run.loss, self.run.workers)
+        run = self.run
+        return ProgressMark(run.wall_s, run.samples, run.loss, self.there, run.consensus)
+
+    @property
+    def topology(self) -> TopologyMap:
+        return topology_map(self.run.topology, tuple(sorted(self.there)))
 
     def events_after(self, number: int, latest: bool = False) -> Events:
         """Return the first events after ``number``, or the ``latest``, as many as one answer holds."""
@@ -62,7 +69,7 @@ def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcom
     )
     shown = [each for each in view.events if each.number > 0]
     events = tuple(EventLine(each.number, each.time_s, short(each.kind), short(each.text)) for each in shown)
-    return Seen(line, worker_lines(view.workers), events)
+    return Seen(line, worker_lines(view.workers), events, _there(view.workers))
 
 
 def from_store(
@@ -92,7 +99,7 @@ def from_store(
     lines = worker_lines(rows)
     ended = isinstance(outcome.get("workers"), Mapping)  # before that, the store does not know
     untold = tuple(replace(each, suspicion=None, refused=each.refused if ended else None) for each in lines.workers)
-    return Seen(line, Workers(lines.total, untold), events)
+    return Seen(line, Workers(lines.total, untold), events, _there(rows))
 
 
 def event_lines(stored: StoredRun) -> list[EventLine]:
@@ -108,6 +115,10 @@ def worker_lines(rows: Iterable[WorkerRow]) -> Workers:
     """Return the workers that are there by rank, then those that are gone, the latest first; as many as an answer has."""
     ordered = sorted(rows, key=lambda row: (row.state == "gone", -row.rank if row.state == "gone" else row.rank))
     return Workers(len(ordered), tuple(_worker(row) for row in ordered[:MOST_WORKERS]))
+
+
+def _there(rows: Iterable[WorkerRow]) -> dict[int, Statistics]:
+    return {row.rank: row.statistics for row in rows if row.state != "gone"}
 
 
 def short(text: str) -> str:
@@ -153,4 +164,5 @@ def _worker(row: WorkerRow) -> WorkerLine:
         loss=finite(given.loss),
         staleness=finite(given.staleness),
         suspicion=finite(row.phi),
+        parts={part: round(finite(seconds) or 0.0, 3) for part, seconds in time_split(given).items()},
     )

@@ -74,6 +74,7 @@ class LocalEngine(Engine):
             return {}
         number, part = divmod(index, len(self.parts))
         store = self.logs[0].with_name(f"island-{number}").absolute()
+        store.unlink(missing_ok=True)  # of the run before it was resumed
         loopback = {"GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"}  # what it sends is in the clear
         return {**self.parts[part], **loopback, **IslandEnvironment(part, len(self.parts), str(store)).variables()}
 

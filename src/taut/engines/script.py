@@ -21,9 +21,9 @@ from typing import Any, NoReturn, TextIO, cast
 
 from taut.early_sigint import INTERRUPTED
 from taut.errors import TautError
-from taut.worker import main_script
-from taut.worker.main_script import import_folder, module_of, run_main
-from taut.worker.script_worker import script_end
+from taut.worker.joining import main_script
+from taut.worker.joining.main_script import import_folder, module_of, run_main
+from taut.worker.joining.script_worker import script_end
 
 # Without the current folder in sys.path: a user's file named like a module of ours must not come first. Ctrl-C is quiet
 # while this module is imported, as it is from `run_script` on.

@@ -39,14 +39,14 @@ def recalibrate(model: nn.Module, batches: Iterable[Any], limit: int | None = No
     """
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise Misuse(f"recalibrate(limit={limit!r})", "a whole number of batches, at least 1", "None uses all")
-    tallies = [_Tally(layer) for layer in model.modules() if isinstance(layer, _BatchNorm) and _tracks(layer)]
+    tallies = [_Tally(layer) for layer in _norms(model)]
     if not tallies:
         return 0
     device = _device(model)
     used = 0
     with _only_norms_train(model, tallies), torch.no_grad():
         for batch in islice(batches, limit):
-            model(_input(batch).to(device))
+            model(input_of(batch).to(device))
             used += 1
         if not any(tally.count for tally in tallies):
             expected = "some training data, through the module that holds the layers"
@@ -55,6 +55,15 @@ def recalibrate(model: nn.Module, batches: Iterable[Any], limit: int | None = No
         for tally in tallies:
             tally.write()
     return used
+
+
+def is_recalibrated(model: nn.Module) -> bool:
+    """Return whether ``recalibrate`` has anything to do."""
+    return bool(_norms(model))
+
+
+def _norms(model: nn.Module) -> list[_BatchNorm]:
+    return [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and _tracks(layer)]
 
 
 class _Tally:
@@ -146,7 +155,8 @@ def _device(model: nn.Module) -> torch.device:
     raise AssertionError("a layer that tracks statistics has buffers")
 
 
-def _input(batch: Any) -> Tensor:
+def input_of(batch: Any) -> Tensor:
+    """Return the input in a batch of training data."""
     found = batch[0] if isinstance(batch, list | tuple) and batch else batch
     if not isinstance(found, Tensor):
         raise Misuse(f"a batch of type {type(batch).__name__}", "a tensor, or a tuple (input, ...) that begins with one")

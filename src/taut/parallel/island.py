@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from taut.config import island_environment
@@ -59,6 +61,29 @@ def island() -> Island:
         dist.init_process_group("gloo", init_method=f"file://{given.store}", rank=given.part, world_size=given.size)
     kind = "cuda" if dist.get_backend() == "nccl" else "cpu"
     return Island(dist.get_rank(), dist.get_world_size(), kind)
+
+
+def check_device(parameters: Iterable[tuple[str, torch.Tensor]], expected: str) -> None:
+    """Refuse parameters on a device of another type than the one in whose memory the island exchanges."""
+    for name, parameter in parameters:
+        if parameter.device.type != expected:
+            raise Misuse(
+                f"{name!r} on {parameter.device} in an island",
+                "a model on the processor: the processes of an island exchange by gloo, in host memory",
+                "keep the model there (taut run --devices cpu); or leave --island out, for a worker on each GPU",
+            )
+
+
+def check_untied(parts: Sequence[nn.Module], what: str) -> None:
+    """Refuse a weight that two of these parts share: each process would train one of its own."""
+    seen: dict[int, int] = {}
+    for number, part in enumerate(parts):
+        for name, parameter in part.named_parameters():
+            if seen.setdefault(id(parameter), number) != number:
+                given = (
+                    f"{name.partition('.')[2]!r}, of shape {tuple(parameter.shape)}, in two {what} of different processes"
+                )
+                raise Misuse(given, "weights that are tied within one process", "untie them, or cut elsewhere")
 
 
 class _Spread(torch.autograd.Function):

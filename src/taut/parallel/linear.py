@@ -15,7 +15,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
 from taut.errors import Misuse
-from taut.parallel.island import Island, island
+from taut.parallel.island import Island, check_device, island
 
 
 def columns(linear: nn.Linear, *, gather: bool = True, group: Island | None = None) -> nn.Module:
@@ -47,4 +47,7 @@ def _check(width: int, what: str, stays_split: bool, group: Island | None) -> Is
 
 
 def _cut(linear: nn.Linear, style: ParallelStyle, group: Island) -> nn.Module:
-    return linear if group.size == 1 else parallelize_module(linear, group.mesh, style)
+    if group.size == 1:
+        return linear
+    check_device(linear.named_parameters(), group.device_type)
+    return parallelize_module(linear, group.mesh, style)

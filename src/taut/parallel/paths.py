@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from taut.errors import Misuse
-from taut.parallel.island import Island, island, join_parts, spread, sum_parts
+from taut.parallel.island import Island, check_device, check_untied, island, join_parts, spread, sum_parts
 
 COMBINE = ("concat", "sum")
 
@@ -21,12 +21,16 @@ class Paths(nn.Module):
         super().__init__()
         every = list(modules)
         self.group, self.combine, self.dim = group, combine, dim
+        held = [Island(rank, group.size).share_of(len(every), "paths") for rank in range(group.size)]
+        if group.size > 1:
+            check_device(nn.ModuleList(every).named_parameters(), group.device_type)
+        check_untied([nn.ModuleList(every[number] for number in numbers) for numbers in held], "paths")
         for number in group.share_of(len(every), "paths"):
             self.add_module(str(number), every[number])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         given = spread(x, self.group)
-        outputs = [path(given) for path in self.children()]
+        outputs = [path(given) for path in self._modules.values() if path is not None]  # one may be there twice
         if self.combine == "sum":
             return sum_parts(torch.stack(outputs).sum(0), self.group)
         part = torch.cat(outputs, self.dim)

@@ -17,9 +17,11 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from taut.errors import Misuse
-from taut.parallel.island import Island, island
+from taut.parallel.island import Island, check_device, check_untied, island
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+MOST_DIMS = 8  # of what a stage gives
+TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.bool)
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 
 
@@ -111,12 +113,26 @@ def pipeline(
         raise Misuse(f"schedule {schedule!r}", f"one of {', '.join(SCHEDULES)}")
     if microbatches < group.size:
         raise Misuse(f"{microbatches} micro-batches", f"at least {group.size}, the number of stages")
-    named = list(model.named_children())
+    named = _layers(model)
     if len(named) < group.size:
         raise Misuse(f"{len(named)} layers in {group.size} stages", "at least one layer for each stage")
+    if group.size > 1:
+        check_device(model.named_parameters(), group.device_type)
     sizes = [sum(each.numel() for each in layer.parameters()) for _, layer in named]
     cuts = balanced_cuts(sizes, group.size)
+    stages_of = [[layer for _, layer in named[cuts[part] : cuts[part + 1]]] for part in range(group.size)]
+    check_untied([nn.ModuleList(each) for each in stages_of], "stages")
     return Pipeline(named[cuts[group.rank] : cuts[group.rank + 1]], microbatches, schedule, group)
+
+
+def _layers(model: nn.Sequential) -> list[tuple[str, nn.Module]]:
+    """Return all layers with their names; ``named_children`` leaves out one that comes again.
+
+    >>> act = nn.ReLU()
+    >>> [name for name, _ in _layers(nn.Sequential(act, nn.Linear(1, 1), act))]
+    ['0', '1', '2']
+    """
+    return [(name, layer) for name, layer in model._modules.items() if layer is not None]
 
 
 def balanced_cuts(sizes: Sequence[int], parts: int) -> list[int]:
@@ -142,12 +158,12 @@ def _relay(stage: nn.Module, x: torch.Tensor, group: Island) -> torch.Tensor:
     """Pass ``x`` through all stages, one after the other; return what the last one made, at every process."""
     for owner in range(group.size):
         y = stage(x) if owner == group.rank else None
-        shape = torch.zeros(8, dtype=torch.int64, device=x.device)
+        told = torch.zeros(2 + MOST_DIMS, dtype=torch.int64, device=x.device)
         if y is not None:
-            shape[0] = y.ndim
-            shape[1 : 1 + y.ndim] = torch.tensor(y.shape)
-        dist.broadcast(shape, owner)
-        room = torch.empty(shape[1 : 1 + int(shape[0])].tolist(), device=x.device) if y is None else y.contiguous()
+            told[: 2 + y.ndim] = torch.tensor([y.ndim, TYPES.index(y.dtype), *y.shape])
+        dist.broadcast(told, owner)
+        dims, kind, *sizes = told.tolist()
+        room = torch.empty(sizes[:dims], dtype=TYPES[kind], device=x.device) if y is None else y.contiguous()
         dist.broadcast(room, owner)
         x = room
     return x

@@ -63,7 +63,7 @@ class Trainer:
         flags |= {"ray_placement": placement_strategy, "ray_wait_s": wait_s}
         if resources_per_worker is not None:
             flags["ray_resources"] = resources_text({name: n for name, n in resources_per_worker.items() if n})
-        self.settings: Settings = resolve(flags | settings).fitted()
+        self.settings: Settings = resolve(flags | settings).without_islands().fitted()
         self._run_config = run_config
         script, function = _parts(train, config)
         self._job = Job(self.settings, script, list(args), function, os.getcwd(), runtime_env)

@@ -30,7 +30,16 @@ from msgspec import Struct
 
 from taut.core.events import Ended, Heard, Tell
 from taut.core.messages import Note
-from taut.strategies.info import ADVISED, ANY_CODEC, ANY_COMPRESSOR, Completeness, StrategyInfo, Variant
+from taut.strategies.info import (
+    ADVISED,
+    ANY_CODEC,
+    ANY_COMPRESSOR,
+    ANY_FAITHFUL,
+    ANY_FINE,
+    Completeness,
+    StrategyInfo,
+    Variant,
+)
 from taut.strategies.local import CodedLocal, Local, Vector, VectorCoder, Wish
 
 if TYPE_CHECKING:
@@ -38,7 +47,19 @@ if TYPE_CHECKING:
     from taut.topologies.shape import Shape
 
 # From other files, for those who write a method.
-__all__ = ["ADVISED", "ANY_CODEC", "ANY_COMPRESSOR", "CodedLocal", "Completeness", "Ended", "Heard", "Local", "Note"]
+__all__ = [
+    "ADVISED",
+    "ANY_CODEC",
+    "ANY_COMPRESSOR",
+    "ANY_FAITHFUL",
+    "ANY_FINE",
+    "CodedLocal",
+    "Completeness",
+    "Ended",
+    "Heard",
+    "Local",
+    "Note",
+]
 __all__ += ["StrategyInfo", "Tell", "Variant", "Vector", "VectorCoder", "Wish"]
 
 

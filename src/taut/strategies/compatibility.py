@@ -14,10 +14,10 @@ from typing import Any
 from taut.core.finishes import FINISHES
 from taut.errors import Misuse
 from taut.plugins import CODECS
-from taut.strategies.info import ANY_CODEC, ANY_COMPRESSOR
+from taut.strategies.info import ANY_CODEC, ANY_COMPRESSOR, ANY_FAITHFUL, ANY_FINE
 from taut.strategies.phases import Phase, PhaseSchedule, parse_schedule
 from taut.strategies.rate_scaling import parse_rate_scaling
-from taut.strategies.registry import Choice, on_topology
+from taut.strategies.registry import Choice, on_topology, parameters, parse
 
 FEW = 16  # workers are enough to see whether a shape has directions
 
@@ -69,9 +69,11 @@ def combine(
     >>> chosen = combine("dpsgd", "ring", workers=4)
     >>> chosen.codec, chosen.finish, combine("async").codec, combine("async").finish
     ('dense', 'average', 'tether', 'any')
-    >>> combine("dpsgd", codec="tether")
+    >>> combine("relaysgd", codec="topk")
     Traceback (most recent call last):
-    taut.errors.Misuse: codec 'tether' with strategy 'dpsgd': expected dense; leave the codec out, or use it with async
+    taut.errors.Misuse: codec 'topk' with strategy 'relaysgd': expected dense or fp16 or bf16 or int8 or fp8; relays do \
+not conserve the mean, so that what a message leaves out would move it: take async on this topology, which relays \
+compressed updates. Leave the codec out, or use it with async
     """
     if isinstance(strategy, Choice):
         strategy = PhaseSchedule((Phase(strategy),))
@@ -112,7 +114,7 @@ def takes_codec(choice: Choice, codec: str) -> bool:
     """Return whether the strategy can use the codec, as both are set.
 
     >>> from taut.strategies import parse
-    >>> [takes_codec(parse(strategy), "topk:density=0.01") for strategy in ("async", "sync", "sync:backup=1", "dpsgd")]
+    >>> [takes_codec(parse(strategy), "topk:density=0.01") for strategy in ("async", "sync", "sync:backup=1", "relaysgd")]
     [True, True, False, False]
     """
     name = codec_name(codec)
@@ -139,18 +141,37 @@ def codecs_of(kind: type[Any]) -> list[str]:
     return [kind.codecs[0], *(name for name in CODECS if name != kind.codecs[0] and _takes(kind, name))]
 
 
+def why_not(kind: type[Any], codec: str) -> str:
+    """Return why a strategy's class cannot use the codec, in one sentence; empty if it can.
+
+    >>> from taut.strategies.periodic.averaging import Averaging
+    >>> why_not(Averaging, "topk"), why_not(Averaging, "dgc")
+    ('', 'it adds momentum to what it is given, and would send more than the difference')
+    """
+    taken: Sequence[str] = kind.codecs
+    if codec in taken or ANY_CODEC in taken:
+        return ""
+    if codec == "dense":
+        return "it exchanges what a compressor writes; with dense it would be dpsgd"
+    known = CODECS[codec]
+    if not {ANY_COMPRESSOR, ANY_FAITHFUL}.intersection(taken) and not (ANY_FINE in taken and known.fine):
+        return str((known.not_for_vectors if ANY_FINE in taken else "") or kind.info.limited)
+    return str(known.not_for_vectors or (known.not_for_differences if ANY_COMPRESSOR not in taken else ""))
+
+
 def _takes(kind: type[Any], codec: str) -> bool:
-    if codec in kind.codecs or ANY_CODEC in kind.codecs:
-        return True
-    return ANY_COMPRESSOR in kind.codecs and codec in CODECS and CODECS[codec].compresses_vectors
+    return codec in CODECS and not why_not(kind, codec)
 
 
 def _refuse_codec(choice: Choice, codec: str) -> None:
     name = codec_name(codec)
     if _takes(choice.kind, name):
         choice.method().check_codec(name)
-    remedy = "leave the codec out, or use it with async"
-    raise Misuse(f"codec {codec!r} with strategy {choice.name!r}", " or ".join(codecs_of(choice.kind)), remedy)
+    if name not in CODECS:
+        raise Misuse(f"codec {codec!r}", " or ".join(codecs_of(choice.kind)))
+    expected = " or ".join(codecs_of(choice.kind))
+    remedy = f"{why_not(choice.kind, name)}. Leave the codec out, or use it with async"
+    raise Misuse(f"codec {codec!r} with strategy {choice.name!r}", expected, remedy)
 
 
 def codec_for(choice: Choice, wishes: Sequence[str | None]) -> str:
@@ -220,6 +241,24 @@ def check_limited(strategy: str) -> None:
     for choice in parse_schedule(strategy).choices:
         if choice.is_method and choice.method().backend:
             raise Misuse(f"--link with {choice}", "a schedule of taut's own", "take --strategy sync")
+
+
+def with_clients(strategy: str, clients: int) -> str:
+    """Return the strategy with so many clients, for the workers to train in turn.
+
+    >>> with_clients("fedavg:fraction=0.1", 100)
+    'fedavg:fraction=0.1,clients=100'
+    >>> with_clients("sync", 100)
+    Traceback (most recent call last):
+    taut.errors.Misuse: --clients 100 with strategy sync: expected fedavg; take --strategy fedavg:fraction=0.1
+    """
+    schedule = parse_schedule(strategy)
+    if len(schedule.phases) > 1 or "clients" not in parameters(schedule.last.name):
+        raise Misuse(f"--clients {clients} with strategy {strategy}", "fedavg", "take --strategy fedavg:fraction=0.1")
+    given = schedule.last.settings.get("clients", clients)
+    if given != clients:
+        raise Misuse(f"--clients {clients} with strategy {strategy}", "the same number", "leave one of them out")
+    return str(parse({"name": schedule.last.name, **schedule.last.settings, "clients": clients}))
 
 
 def check_rate_scaling(scale_lr: str, strategy: str, workers: int) -> str:

@@ -7,6 +7,8 @@ from enum import IntEnum
 
 ANY_CODEC = "*"  # in a strategy's ``codecs``: all that there are
 ANY_COMPRESSOR = "*compressor"  # all compressors
+ANY_FAITHFUL = "*faithful"  # all compressors that send no more than they are given: no momentum of their own
+ANY_FINE = "*fine"  # all compressors that leave hardly anything out
 ADVISED = "*advised"  # in a variant: the strategy's own, and all codecs (or topologies) that say they are ``advised``
 
 
@@ -53,7 +55,8 @@ class StrategyInfo:
         on_sparse: the strategy that stands in for it where workers have no channel to each other.
         short: settings with which it exchanges often enough for a run of a few steps.
         floods: it sends after every step, whether its links carry that or not.
-        coded_kind: the kind of message that carries a compressed vector, where the method compresses vectors.
+        limited: why it takes no codecs but dense, or but fine ones, where it takes no others.
+        coded_kinds: the kinds of messages that carry a compressed vector, where the method compresses vectors.
     """
 
     completeness: Completeness = Completeness.SELDOM
@@ -62,5 +65,6 @@ class StrategyInfo:
     one_model: bool = True
     on_sparse: str = ""
     short: str = ""
-    coded_kind: str = ""
+    coded_kinds: tuple[str, ...] = ()
+    limited: str = "it sends its vectors whole"
     floods: bool = False

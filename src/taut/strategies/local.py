@@ -47,11 +47,15 @@ class VectorCoder(Protocol):
         """Return the factor by which a difference should count."""
 
     @property
+    def bounded(self) -> bool:
+        """Return whether ``pace`` follows from a bound for every vector, and not from a measurement on one."""
+
+    @property
     def pace(self) -> float:
         """Return how far to follow what is known of others through differences."""
 
-    def encode(self, v: Vector, weight: float = 1.0) -> bytes:
-        """Write weight * v and the residual, as far as they are worth sending."""
+    def encode(self, v: Vector, weight: float = 1.0, tail: bytes = b"") -> bytes | memoryview:
+        """Write weight * v and the residual, as far as they are worth sending, and the ``tail`` behind it."""
 
     def difference(self, v: Vector) -> bytes:
         """Write v alone, without the residual."""
@@ -62,8 +66,23 @@ class VectorCoder(Protocol):
     def add(self, payload: bytes | memoryview, x: Vector, scale: float = 1.0) -> None:
         """Add scale * ``payload`` to x."""
 
+    def part(self, lo: int, hi: int) -> VectorCoder:
+        """Return a codec for elements ``lo`` to ``hi`` - 1 alone."""
+
     def total(self, payloads: Sequence[bytes | memoryview], weights: Sequence[float], out: Vector) -> None:
         """Write the sum of all payloads, added in this order, to ``out``."""
+
+    def room(self, size: int) -> Vector:
+        """Return a vector for ``total``, where this codec sums."""
+
+    def put(self, target: Vector, source: Vector) -> None:
+        """Copy ``source``, in host memory, to a vector where this codec sums."""
+
+    def host(self, vector: Vector) -> Vector:
+        """Return a vector in host memory."""
+
+    def divide(self, x: Vector, by: float, out: Vector) -> None:
+        """Write x / ``by`` to ``out``."""
 
 
 class Local(Protocol):

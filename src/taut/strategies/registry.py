@@ -67,13 +67,18 @@ def parse(given: str | Mapping[str, Any]) -> Choice:
 
 
 def on_topology(choice: Choice, topology: str) -> Choice:
-    """Return the strategy as it runs on ``topology``: where workers have no channel to each other, ``async`` is relayed.
+    """Return the strategy as it runs on ``topology``: where workers have no channel to each other, ``async`` and ``ssp``
+    are relayed, with the same settings.
 
-    >>> str(on_topology(parse("async"), "ring")), str(on_topology(parse("async"), "complete"))
-    ('relay', 'async')
+    >>> [str(on_topology(parse(name), "ring")) for name in ("async", "ssp", "ssp:2")]
+    ['relay', 'relay:slack=3', 'relay:slack=2']
+    >>> str(on_topology(parse("async"), "complete"))
+    'async'
     """
     sparse: str = choice.kind.info.on_sparse
-    return Choice(sparse) if sparse and topology != "complete" else choice
+    if not sparse or topology == "complete":
+        return choice
+    return Choice(sparse, {**parameters(choice.name), **choice.settings})
 
 
 def parameters(name: str) -> dict[str, Any]:

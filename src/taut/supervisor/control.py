@@ -1,5 +1,5 @@
-"""Orders of the run's owner to its supervisor (drain, dismiss a worker, issue and revoke tokens), and calls from other
-threads.
+"""Orders of the run's owner to its supervisor (drain, dismiss a worker, begin a checkpoint, issue and revoke tokens), and
+calls from other threads.
 
 Orders come over the supervisor's own socket, encrypted, from a connection that proved to hold the owner's key, which is
 made from the run's keys: a user who may read that file (mode 0600) may give orders, from this machine or another one.
@@ -47,6 +47,12 @@ class Dismiss(Message, frozen=True):
     expel: bool = False
 
 
+class CheckpointNow(Message, frozen=True):
+    """Begin a checkpoint now, if the run has checkpoints."""
+
+    reason: Text
+
+
 class IssueToken(Message, frozen=True):
     """Issue one more token, valid for ``lasts_s`` seconds from now (None: for ever)."""
 
@@ -65,7 +71,7 @@ class RevokeToken(Message, frozen=True):
     expel: bool = False
 
 
-Order = DrainRun | Dismiss | IssueToken | ListTokens | RevokeToken
+Order = DrainRun | Dismiss | CheckpointNow | IssueToken | ListTokens | RevokeToken
 
 
 class TokenLine(Struct, frozen=True, array_like=True):
@@ -163,6 +169,9 @@ class Control:
             case Dismiss(rank, reason, expel):
                 actions += cluster.dismiss(rank, reason, now, expel)
                 return Obeyed(f"worker {rank} {'was expelled' if expel else 'is told to go'}")
+            case CheckpointNow(reason):
+                actions += cluster.checkpoint(now, reason)
+                return Obeyed("a checkpoint is begun; an event says when it is complete")
             case IssueToken(name, lasts_s):
                 return self._issue(name, lasts_s)
             case RevokeToken(name, expel):

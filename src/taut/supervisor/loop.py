@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import traceback
 from collections import deque
@@ -14,6 +15,7 @@ from taut.core.failure_detector import HEARTBEAT_S
 from taut.core.messages import WorkerMessage
 from taut.errors import MalformedMessage, Superseded
 from taut.supervisor.control import Control, ThreadCalls
+from taut.supervisor.data.progress import progress
 from taut.supervisor.run import actions as act
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.send_queue import SendQueue
@@ -28,6 +30,7 @@ from taut.transport.transport import Announcer, ServerSocket
 TICK_S = 0.1
 LATE_S = 1.0  # a tick this late means that the process was stopped, asleep or busy with the model
 LINGER_S = 0.5
+PROGRESS_EVERY_S = 1.0  # in the store
 
 
 @dataclass(kw_only=True)
@@ -57,6 +60,7 @@ class Loop:
         self._outgoing: deque[act.SendMessage] = deque()  # to be sent at the end of the round
         self._ticked_s = self._viewed_s = now
         self._compared_s, self._distance = now, 0.0
+        self._progress_s, self._state = -math.inf, self.cluster.state
         self.view = self._look(now)
 
     def serve(self) -> None:
@@ -122,6 +126,9 @@ class Loop:
         self._tell(now)
         if now - self._viewed_s >= TICK_S:
             self._viewed_s, self.view = now, self._look(now)
+            if now - self._progress_s >= PROGRESS_EVERY_S or self.cluster.state != self._state:
+                self._progress_s, self._state = now, self.cluster.state
+                self.journal.write(now, partial(StoreWriter.progressed, view=self.view))
 
     def _heard(self, connection: bytes, frames: list[bytes], now: float) -> list[act.Action]:
         try:
@@ -167,6 +174,10 @@ class Loop:
                     self.journal.write(now, partial(StoreWriter.departed, rank=rank, reason=reason))
                 case act.KeepStatistics(rank, statistics, final):
                     self.journal.write(now, partial(StoreWriter.measured, rank=rank, statistics=statistics, final=final))
+                case act.KeepMetrics(rank, points):
+                    self.journal.write(now, partial(StoreWriter.logged, rank=rank, points=points))
+                case act.KeepImage(rank, step, name, png):
+                    self.journal.write(now, partial(StoreWriter.pictured, rank=rank, step=step, name=name, png=png))
                 case act.ExpectModel():
                     self.files.expect_model()
                 case act.Save() | act.TakeModel() | act.SaveIndex() | act.SaveCheckpoint() | act.DropCheckpoint():
@@ -189,24 +200,27 @@ class Loop:
 
     def _look(self, now: float) -> ClusterView:
         cluster = self.cluster
-        epoch, done, total = cluster.leases.progress()
-        started_s, epochs = cluster.ledger.started_s, cluster.lease_server.epochs
+        rows = cluster.members.rows(now)
+        made = [row.statistics for row in rows if row.state != "gone"]
+        passes = progress(cluster.leases, cluster.lease_server.epochs, made)
+        started_s = cluster.ledger.started_s
         return ClusterView(
             run=cluster.plan.run,
             state=cluster.state,
             expected=cluster.lifecycle.expected,
-            workers=cluster.members.rows(now),
+            workers=rows,
             consensus=self._apart(now),
-            epoch=epoch,
-            samples_done=done,
-            samples_total=total,
+            epoch=passes.epoch,
+            samples_done=passes.done,
+            samples_total=passes.total,
             events=tuple(self.journal.events),
             wall_s=now - self.journal.began_s,
             train_s=0.0 if started_s is None else now - started_s,
             wanted=cluster.lifecycle.needed,
-            epochs=epochs,
-            samples_trained=cluster.leases.samples_trained,
-            samples_left=cluster.leases.samples_left(epochs) if epochs else 0,
+            epochs=passes.epochs,
+            samples_trained=passes.trained,
+            samples_left=passes.left,
+            unit=passes.unit,
         )
 
     def _apart(self, now: float) -> float:

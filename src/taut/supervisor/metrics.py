@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 
 from taut.core.messages import TIME_PARTS, Statistics
 
@@ -53,6 +54,46 @@ def total(rows: Iterable[Statistics]) -> Statistics:
         tau=workers[0].tau if workers else 0.0,
         **{name: sum(getattr(each, name) for each in workers) for name in (*summed, *seconds)},
     )
+
+
+def counted(statistics: Statistics) -> dict[str, float]:
+    """Return what a worker's strategy counted; what is no number is left out.
+
+    >>> counted(Statistics(counted="rounds=3 epsilon=1.5 odd=x"))
+    {'rounds': 3.0, 'epsilon': 1.5}
+    """
+    found = {}
+    for name, _, value in (each.partition("=") for each in statistics.counted.split()):
+        with suppress(ValueError):
+            found[name] = float(value)
+    return found
+
+
+def clients_text(made: Iterable[Statistics]) -> str:
+    """Return how many clients were trained in all rounds, by the worker that was there longest; empty without clients.
+
+    >>> clients_text([Statistics(counted="rounds=9 clients_trained=1200 clients_lost=3"), Statistics()])
+    '1,200 trained in all rounds together, 3 lost'
+    """
+    known = [each for each in map(counted, made) if {"clients_trained", "clients_lost"} <= each.keys()]
+    if not known:
+        return ""
+    most = max(known, key=lambda each: each["clients_trained"])
+    return f"{most['clients_trained']:,.0f} trained in all rounds together, {most['clients_lost']:,.0f} lost"
+
+
+def privacy_text(made: Iterable[Statistics]) -> str:
+    """Return what the noise in a run's rounds comes to, by the worker that says most; empty where there was none.
+
+    >>> privacy_text([Statistics(counted="noisy_rounds=9 epsilon=2.345 delta=1e-05"), Statistics()])
+    'epsilon 2.345 for delta 1e-05, for each client, against who sees the models of 9 rounds'
+    """
+    known = [each for each in map(counted, made) if {"epsilon", "delta", "noisy_rounds"} <= each.keys()]
+    if not known:
+        return ""
+    most = max(known, key=lambda each: each["epsilon"])
+    epsilon = f"epsilon {most['epsilon']:.4g} for delta {most['delta']:g}, for each client"
+    return f"{epsilon}, against who sees the models of {most['noisy_rounds']:.0f} rounds"
 
 
 def compression(statistics: Statistics) -> float | None:

@@ -13,10 +13,11 @@ from msgspec import Struct
 
 from taut.config import PATIENCE_S
 from taut.core.checkpoint_names import FOLDER
+from taut.core.early_stopping import BEST_MODEL
 from taut.core.handover import SETTING
 from taut.core.versions import package_versions
 from taut.errors import Misuse, StorageFailed, Superseded
-from taut.specs import parse_interval
+from taut.specs import parse_early_stop, parse_interval
 from taut.supervisor.checkpoints.folder import Found, Launch
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.journal import Journal
@@ -79,8 +80,11 @@ def told(settings: Mapping[str, object], run_dir: Path, resume: Found | None, ha
     every: dict[str, object] = {**settings, SETTING: handover}
     if settings.get("checkpoint_every"):
         every["checkpoints"] = str(run_dir / FOLDER)
+    if settings.get("validate_every"):
+        every["best_model"] = str(run_dir / BEST_MODEL)
     if resume is not None:
-        every["resume"] = {"folder": str(resume.folder.absolute()), "complete": resume.manifest.complete}
+        kept, folder = resume.manifest, str(resume.folder.absolute())
+        every["resume"] = {"folder": folder, "complete": kept.complete, "parts": kept.settings.get("island", 1)}
     return every
 
 
@@ -108,6 +112,8 @@ def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -
         patience_s=float(str(settings.get("patience_s") or PATIENCE_S)),
         rate_scaling=scaling_in(settings, workers),
         resumed="resume" in settings,
+        part=int(str(settings.get("part", 0))),
+        early_stop=parse_early_stop(settings["stop_early"]) if settings.get("stop_early") else None,
         checkpoint_every=parse_interval(settings["checkpoint_every"]) if settings.get("checkpoint_every") else None,
     )
 

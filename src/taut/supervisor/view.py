@@ -69,6 +69,7 @@ class ClusterView:
     epochs: int = 0  # passes that the scripts ask for, 0 while unknown
     samples_trained: int = 0  # in all passes
     samples_left: int = 0  # in all passes, where `epochs` is known
+    unit: str = "epoch"  # or "round": of clients; then the samples of passes are rounds
 
     @property
     def here(self) -> int:

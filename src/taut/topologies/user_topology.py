@@ -24,6 +24,7 @@ class Topology(Generic[W]):
     def __init__(self) -> None:
         self.workers: list[W] = []
         self.channels: set[Edge] = set()
+        self.alone: int | None = None  # the rank of the only worker that ran in this process; None: all did
         self._graph: tuple[tuple[int, int], Graph] | None = None  # the last wiring, and the numbers it was made for
 
     @classmethod
@@ -68,6 +69,14 @@ class Topology(Generic[W]):
         if a == b:
             raise Misuse(f"a channel from worker {a} to itself", "two different workers")
         self.channels.add((min(a, b), max(a, b)))
+
+    def here(self) -> list[tuple[int, W]]:
+        """Return the workers that ran in this process, with their ranks: all of them, or under ``taut run`` one.
+
+        >>> Topology.complete("ab").here()
+        [(0, 'a'), (1, 'b')]
+        """
+        return [(rank, worker) for rank, worker in enumerate(self.workers) if self.alone in (None, rank)]
 
     def wiring(self) -> Graph:
         """Return the graph, as named shapes give it: with mixing weights, diameter, spanning trees and repair."""

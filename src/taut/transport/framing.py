@@ -8,6 +8,7 @@ Nothing is ever unpickled: msgspec builds only the records of the family that th
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,10 +23,12 @@ PEER_QUEUE = 64  # messages under way to one peer, on every transport
 SUPERVISOR_QUEUE = 256  # messages of one worker that wait for the supervisor
 
 _PREFIX = bytes((MAGIC, msg.PROTOCOL_VERSION))
-_ONE_PAYLOAD = (msg.StateChunk, msg.Upload, msg.Digest, msg.Finish, msg.Parcel)
+_ONE_PAYLOAD = (msg.StateChunk, msg.Upload, msg.Digest, msg.Finish, msg.Parcel, msg.LoggedImage)
 _encode = msgspec.msgpack.Encoder().encode
 # By identity, since hashing a union costs more than decoding a small message. The family is kept so that its
 # id stays.
+# Two threads that make decoders of the same records side by side crash the process, in msgspec.
+_making = threading.Lock()
 _decoders: dict[int, tuple[object, Callable[[memoryview], msg.Message]]] = {}
 
 
@@ -85,7 +88,8 @@ def payload_count(message: msg.Message) -> int:
 def _decoder(family: Any) -> Callable[[memoryview], msg.Message]:
     entry = _decoders.get(id(family))
     if entry is None:
-        entry = _decoders[id(family)] = (family, msgspec.msgpack.Decoder(family).decode)
+        with _making:
+            entry = _decoders[id(family)] = (family, msgspec.msgpack.Decoder(family).decode)
     return entry[1]
 
 
@@ -102,6 +106,9 @@ def _check_payloads(message: msg.Message, payloads: list[bytes]) -> None:
     elif isinstance(message, msg.Parcel):
         if message.part >= message.parts:
             raise MalformedMessage(f"part {message.part} of a parcel in {message.parts} parts")
+    elif isinstance(message, msg.LoggedImage):
+        if len(payloads[0]) > msg.IMAGE_NBYTES:
+            raise MalformedMessage(f"an image of {len(payloads[0])} bytes: at most {msg.IMAGE_NBYTES} are accepted")
     elif isinstance(message, msg.StateChunk | msg.Upload):
         end = message.offset + len(payloads[0])
         if end > message.total:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -26,11 +26,15 @@ from taut.transport.endpoint import is_own
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.exchange.base import Exchange
+from taut.worker.model.growth import NewValues
 from taut.worker.model.optimizer_moments import Moments
 from taut.worker.model.replica import Replica
 from taut.worker.model.tensor_file import file_views
 from taut.worker.model.vector_views import Weights
 from taut.worker.validation import Validation
+
+if TYPE_CHECKING:
+    from taut.worker.joining.island_member import IslandMember
 
 
 class Averaged(Local):
@@ -58,7 +62,7 @@ class FinalAverager:
     """Drives a ``FinalAverage`` on ``comm``: the replica takes the mean of all. Belongs to the training thread. It must
     be asked to ``catch_up`` until everybody is through: somebody may be behind."""
 
-    def __init__(self, local: Averaged, comm: CommThread) -> None:
+    def __init__(self, local: Averaged | NewValues, comm: CommThread) -> None:
         self.comm, self.phase_protocol = comm, comm.phase_protocol
         self.local = local
         self.method = FinalAverage()
@@ -112,7 +116,8 @@ class FinalAverager:
 
 @dataclass
 class Finishing:
-    """``averages``: the replicas may differ, and their average is wanted. ``score``: of the replica as it was trained."""
+    """``averages``: the replicas may differ, and their average is wanted. ``score``: of the replica as it was trained.
+    ``member``: this process in its island, whose processes score and recalibrate the model together."""
 
     comm: CommThread
     replica: Replica
@@ -121,6 +126,7 @@ class Finishing:
     statistics: Callable[[], Statistics]
     averages: bool
     folder: Path | None = None  # that the supervisor has for the model, if it is on this machine
+    member: IslandMember | None = None
     score: float | None = None
     model: tuple[list[memoryview], float | None, str] | None = None  # as it is handed in, with its score and a note
     averager: FinalAverager | None = None
@@ -137,6 +143,10 @@ class Finishing:
         if buffers and buffers != params.buffer_bytes():
             params.load_buffers(buffers)
             changed = True
+        if self.member is not None and self.validation.given:  # now: whose part is handed in is chosen for each part
+            changed = self.member.agree(float(changed), self._idle) > 0.0
+            self.member.share()
+            self.model = self._made(changed)
         self._hand_in(changed)
         if digest.exact and not finish.identical:
             raise ReplicasDiffer(_why_differ(comm.rejections.counts))
@@ -146,7 +156,12 @@ class Finishing:
         statistics = self.statistics()  # what follows is no training: its time does not count as such
         exact = self.exchange.exact
         self.replica.retire()
-        self.score = self.validation.score(self.replica.params.model)
+        island = None
+        if self.member is not None:
+            self.member.agree(0.0, self._idle)
+            island = self.member.file_under(self.comm.rank)
+            self.member.share()
+        self.score = self._score()
         return Digest(
             self.replica.digest(),
             exact,
@@ -156,6 +171,13 @@ class Finishing:
             lower_is_better=self.validation.better == "lower",
             sketch=sketch(self.replica.params.vector),
             note=self.validation.note(),
+            island=island,
+        )
+
+    def _score(self) -> float | None:
+        score = self.validation.score(self.replica.params.model)
+        return (
+            self.member.same_score(score) if self.member is not None and self.validation.validate is not None else score
         )
 
     def _average(self, trained: Digest) -> Digest:
@@ -163,6 +185,7 @@ class Finishing:
             return trained
         self.averager = FinalAverager(Averaged(self.replica), self.comm)
         self.averager.run(self.exchange.idle)
+        self.replica.params.masters.refresh()
         state = self.averager.state
         note = "its weights are not finite, and were left out of the average" if state.left_out else trained.note
         return msgspec.structs.replace(
@@ -197,14 +220,17 @@ class Finishing:
         if saved.error and finish is not None and finish[0].writer == comm.rank:
             raise RunFailed(f"the supervisor could not save the model: {saved.error}")
 
+    def _made(self, changed: bool) -> tuple[list[memoryview], float | None, str]:
+        """Return the model that came out, recalibrated and scored. ``changed``: since it was scored."""
+        failures = len(self.validation.failures)
+        changed |= self.validation.recalibrated(self.replica.params.model, self.member)
+        score = self._score() if changed and not failures else self.score
+        note = self.validation.note() if len(self.validation.failures) > failures else ""
+        return file_views(self.replica.params.state_dict()), score, note
+
     def _upload(self, changed: bool) -> None:
         if self.model is None:
-            failures = len(self.validation.failures)
-            model = self.replica.params.model
-            changed |= self.validation.recalibrated(model)
-            score = self.validation.score(model) if changed and not failures else self.score
-            note = self.validation.note() if len(self.validation.failures) > failures else ""
-            self.model = file_views(self.replica.params.state_dict()), score, note
+            self.model = self._made(changed)
         if not self._put(*self.model):
             self._send_paced(memoryview(b"".join(self.model[0])), *self.model[1:])
 

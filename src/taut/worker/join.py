@@ -5,44 +5,48 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from torch import nn
 
 from taut.codecs import parse, spec
-from taut.codecs.parallel import set_threads
-from taut.core.callbacks import do_nothing
-from taut.errors import Misuse
 from taut.worker.checkpoints.state_tree import check_also
-from taut.worker.connection import CONNECTOR, connector, launched_run
-from taut.worker.island_member import island_member
-from taut.worker.launched import AUTO, found_launch, told_in_a_line
+from taut.worker.joining.connection import Connector
+from taut.worker.joining.enter_run import enter_run
+from taut.worker.joining.island_member import island_member
+from taut.worker.joining.launched import AUTO
 from taut.worker.model.flat_params import FlatParams
-from taut.worker.model.model_checks import check_model
-from taut.worker.model.optimizers import joined
-from taut.worker.script_worker import check_first, note_joined
+from taut.worker.model.given import module_of, optimizer_of
+from taut.worker.model.master_weights import Rounding, check_rounding
+from taut.worker.model.model_checks import HALVES, check_model
 from taut.worker.session import WorkerSession
 from taut.worker.torch_worker import TorchWorker
 from taut.worker.validation import Validation
 
 if TYPE_CHECKING:
+    import torch
+
     from taut.codecs import Codec, Compressor
 
 
 def join(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    model: nn.Module | Sequence[nn.Module] | Mapping[str, nn.Module],
+    optimizer: torch.optim.Optimizer | Callable[[], Any] | Sequence[Any] | Mapping[str, Any] | None = None,
     *,
     validate: Callable[[Any], Any] | None = None,
     better: Literal["higher", "lower"] = "higher",
     recalibrate: Iterable[Any] | Callable[[], Iterable[Any]] | None = None,
     codec: str | Mapping[str, Any] | Codec | Compressor | None = None,
     seed: int = 0,
+    rounding: Rounding = "nearest",
     also: Mapping[str, Any] | None = None,
     launcher: str | None = AUTO,
 ) -> TorchWorker:
     """Join the run that this process was started for, or be a run of one.
 
-    ``optimizer``: the one that trains the model, or a list of all that do (as for a GAN, its networks in one module).
+    ``model``: a module, or several in a list or a dictionary, by whose keys the saved tensors are named.
+
+    ``optimizer``: the one that trains the model, or a list of all that do (as for a GAN). A function: it updates the
+    weights from their gradients, as ``worker.step`` asks for. None: your loop moves the weights and calls
+    ``worker.exchange`` (docs/loops.md).
 
     ``validate``: a function that takes the model and gives its score on held-out data, called at the end, in evaluation
     mode and without gradients; ``better``: whether a higher or a lower score is. ``recalibrate``: training batches (or a
@@ -55,6 +59,9 @@ def join(
     ``codec``: how updates are written down (``"topk:density=0.001"``, ``taut.codecs.TopK(0.001)``), unless the launcher
     says otherwise (``--codec``). ``seed``: of the order of the samples in a run of one; a cluster's comes from its
     launcher. All other settings are the launcher's.
+
+    ``rounding``: how bfloat16 and float16 parameters follow their float32 masters: to the ``"nearest"``, or
+    ``"stochastic"``, so that the mean is the master's value.
 
     ``launcher``: what started this process. ``"auto"`` finds out: ``taut run`` and ``taut worker``, or ``torchrun``,
     ``srun`` and ``mpirun``, whose processes become workers of one run; None: each process is a run of its own.
@@ -70,33 +77,22 @@ def join(
     >>> worker.samples, bool((model(x) - y).abs().max() < 1e-3)
     (400, True)
     """
-    given = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
-    if not hasattr(model, "named_parameters") or not given or not all(hasattr(one, "param_groups") for one in given):
-        raise Misuse(
-            f"join({type(model).__name__}, {', '.join(type(one).__name__ for one in given) or 'no optimizer'})",
-            "a torch.nn.Module and a torch.optim.Optimizer, or a list of them",
-            "for a worker without torch, see taut.Worker and taut.Topology",
-        )
-    trainer = joined(given)
+    model = module_of(model)
+    trainer = optimizer_of(model, optimizer)
     trained = check_model(model, trainer)
     written = None if codec is None else spec(parse(codec))  # misuse is told before anything starts
     check_also(also or {})
+    check_rounding(rounding)
     validation = Validation(validate, better, recalibrate)
-    launched = found_launch(launcher) if CONNECTOR.get() is None else None
-    with told_in_a_line(launched):
-        if launched is not None:
-            launched.enter()
-        run = launched_run()
-        check_first(run)
-        link, session, member = connector(), None, None
+
+    def made(link: Connector | None) -> TorchWorker:
+        session = None
         if link is not None:
-            link.when_joined = launched.joined if launched is not None else do_nothing
-            set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
-            member = island_member(model, trained, validate is not None or recalibrate is not None)
+            member = island_member(model, trained)
             exchanged = trained if member is None else member.own
-            session = WorkerSession(link, FlatParams(model, exchanged), written, validation)
-        worker = TorchWorker(model, trainer, session, seed, validation, also, member)
-        note_joined(worker, run)
-    if launched is not None:
-        launched.started()
-    return worker
+            session = WorkerSession(link, FlatParams(model, exchanged, rounding), written, validation, member)
+        halves = link is None and any(each.dtype in HALVES for each in trained)  # a plain loop needs no vector else
+        params = FlatParams(model, trained, rounding) if halves else None
+        return TorchWorker(model, trainer, session, seed, validation, also, params)
+
+    return enter_run(made, launcher)

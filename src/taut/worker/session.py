@@ -11,25 +11,28 @@ import msgspec
 
 from taut.collectives.ring import dense_ring_nbytes
 from taut.core.callbacks import do_nothing
-from taut.core.messages import Done, Failed, Returned, Statistics
-from taut.errors import Expelled, GivenUp, NetworkError, PeerLost, Refused, SupervisorLost
-from taut.worker.admission import JoinHandshake
+from taut.core.messages import Done, Failed, Returned, Statistics, WorkerMessage
+from taut.errors import Expelled, GivenUp, NetworkError, PeerLost, Refused, Stopping, SupervisorLost
 from taut.worker.checkpoints.resume import Resumption
 from taut.worker.comm.comm_thread import CommThread
-from taut.worker.connection import Connector
+from taut.worker.comm.run_status import RunStatus
 from taut.worker.data.leases import SupervisorLeases
 from taut.worker.exchange.base import Exchange
 from taut.worker.finish import Finishing, finish_policy, handover_folder, save_here
+from taut.worker.joining.admission import JoinHandshake
+from taut.worker.joining.connection import Connector
+from taut.worker.joining.rejoin import RejoinState, carried, less, together
 from taut.worker.model.flat_params import FlatParams
+from taut.worker.model.growth import Growth
 from taut.worker.model.replica import Replica
 from taut.worker.phases import Phases
-from taut.worker.rejoin import RejoinState, carried, less, together
 from taut.worker.validation import Validation
 
 if TYPE_CHECKING:
     import torch
 
     from taut.worker.checkpoints.checkpointer import Checkpointer
+    from taut.worker.joining.island_member import IslandMember
 
 
 log = logging.getLogger("taut")
@@ -46,8 +49,10 @@ class WorkerSession:
         params: FlatParams,
         codec: str | None = None,
         validation: Validation | None = None,
+        member: IslandMember | None = None,
     ) -> None:
         self.params, self._codec = params, codec
+        self.member = member  # of an island; None: this worker is one process
         self.validation = validation or Validation()
         self.score: float | None = None  # of this worker's replica, at the end
         self.statistics: Callable[[], Statistics] = Statistics
@@ -74,7 +79,9 @@ class WorkerSession:
 
     def _join(self, carried: RejoinState | None, was: int) -> None:
         """Join the run, with what is ``carried`` from an earlier rank, if this process ``was`` in the run before."""
-        handshake = self._handshake = JoinHandshake(self._connector, self.params, self._codec, lambda: self.statistics())  # noqa: PLW0108  # it is set later
+        statistics = lambda: self.statistics()  # noqa: E731, PLW0108  # it is set later
+        handshake = JoinHandshake(self._connector, self.params, self._codec, statistics, self.member)
+        self._handshake = handshake
         if carried is not None:  # it knows the supervisor, which may be coming back itself
             supervisor = handshake.comm.supervisor
             supervisor.admission_s = float(self.settings.get("patience_s", supervisor.patience_s))
@@ -104,6 +111,11 @@ class WorkerSession:
         return self._handshake.phases
 
     @property
+    def workers(self) -> int:
+        """Return with how many workers the run starts."""
+        return self._handshake.welcome.workers
+
+    @property
     def merged(self) -> bool:
         """Return whether the run's state is in the model."""
         return self._handshake.merged
@@ -125,6 +137,11 @@ class WorkerSession:
         self._optimizer = optimizer
         self.phases.also = self.also
         self.phases.attach(optimizer)
+
+    def adopt(self, growth: Growth) -> None:
+        """Take the grown model: the next phase is about to begin with it."""
+        assert growth.params is not None
+        self.params, self._optimizer, self.also = growth.params, growth.optimizer, growth.also
 
     def _standing(self) -> Returned:
         """Return what this worker did and holds, for a supervisor that came back. Asked by the communication thread."""
@@ -202,12 +219,23 @@ class WorkerSession:
         """Include what arrived and send what changed, after a local step."""
         self.watch.reached(1.0)
         self.watch.charge("compute")
-        self.bytes_dense += dense_ring_nbytes(self.comm.workers, self.params.size)
+        if self.exchange.counts_bytes:  # else there is nothing to compare with
+            self.bytes_dense += dense_ring_nbytes(self.comm.workers, self.params.size)
         try:
             self._check()
             self.comm.run_turn(self.exchange.after_step(samples, rate), self.watch)
             self.phases.stepped(self._optimizer)
         except GivenUp as error:  # what the step changed is brought along
+            self.come_back(error)
+        self.watch.begin_step()
+
+    def take_turn(self) -> None:
+        """Take a turn that no step asks for."""
+        self.watch.charge("compute")
+        try:
+            self._check()
+            self.comm.run_turn(self.exchange.own_turn(0), self.watch)
+        except GivenUp as error:
             self.come_back(error)
         self.watch.begin_step()
 
@@ -252,6 +280,40 @@ class WorkerSession:
     def follow(self) -> None:
         """Go to the phase that was announced, if one was."""
         self.phases.follow(self._optimizer)
+
+    def grow(self, growth: Growth) -> None:
+        """Go to the next phase with the grown model, as soon as every worker asks for its own. Raise ``Stopping`` where
+        the run ends before that: the model stays as it was."""
+        self.enter()
+        target = self.phases.growths + 1
+        while True:
+            self.phases.growth = growth
+            try:
+                self.phases.ask_growth()
+                self._await_growth(target)
+                return
+            except GivenUp as error:
+                self.come_back(error)
+
+    def _await_growth(self, target: int) -> None:
+        while self.phases.growths < target:
+            if self.stopping:
+                self.phases.growth = None
+                raise Stopping
+            self.exchange.wait(self._may_go_on, again=self.phases.ask_growth)
+            self.watch.charge("wait")
+            if self.keeper is not None:
+                self.keeper.while_waiting()  # first: all parts of a checkpoint are of the same model
+                self.keeper.before_change()
+            self.follow()
+
+    def _may_go_on(self, status: RunStatus) -> bool:
+        wanted = self.keeper is not None and self.keeper.can_take_waiting
+        return self.announced or status.stopping or wanted
+
+    def say(self, message: WorkerMessage) -> None:
+        """Send a message to the supervisor, under the present rank."""
+        self.comm.say(message)
 
     def _check(self) -> None:
         if self.comm.status.failure is not None:
@@ -330,6 +392,7 @@ class WorkerSession:
             self.statistics,
             averages=self.comm.status.averages or (self.finish_policy == "average" and not consensus),
             folder=handover_folder(self.settings, self.comm.transport.supervisor.address),
+            member=self.member,
         )
         try:
             finishing.run()

@@ -51,6 +51,11 @@ class Stopwatch:
     def reached(self, share: float) -> None:
         """Note that ``share`` of the step's computing is done. The simulator lets that time pass."""
 
+    @property
+    def elsewhere(self) -> bool:
+        """Return whether virtual time cannot pass here: this is no thread of the worker's own."""
+        return False
+
     def weigh(self, batches: float) -> None:
         """Note how many usual batches the next one is as large as. The simulator's steps take that many times as long."""
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
 
 from taut.errors import FinishFailed, Misuse
 from taut.optim import recalibrate
+from taut.optim.recalibration import input_of, is_recalibrated
+
+if TYPE_CHECKING:
+    from taut.worker.joining.island_member import IslandMember
 
 Better = Literal["higher", "lower"]
 
@@ -45,6 +49,11 @@ class Validation:
                 "a DataLoader will do",
             )
 
+    @property
+    def given(self) -> bool:
+        """Return whether the script gives either."""
+        return self.validate is not None or self.recalibrate is not None
+
     def score(self, model: nn.Module) -> float | None:
         """Return what ``validate`` says, in evaluation mode and without gradients; None without one, or if it raised."""
         if self.validate is None:
@@ -57,12 +66,16 @@ class Validation:
                 raise TypeError(f"it returned {value!r:.100}: expected a number") from None
         return None
 
-    def recalibrated(self, model: nn.Module) -> bool:
-        """Compute the batch-norm statistics anew, if that was asked for; return whether they changed."""
+    def recalibrated(self, model: nn.Module, member: IslandMember | None = None) -> bool:
+        """Compute the batch-norm statistics anew, if that was asked for; return whether they changed. ``member``: this
+        process in its island, all of whose processes do so now."""
         if self.recalibrate is None:
             return False
         with self._watched("recalibrate"):
-            return recalibrate(model, self.recalibrate() if callable(self.recalibrate) else self.recalibrate) > 0
+            batches = self.recalibrate() if callable(self.recalibrate) else self.recalibrate
+            if member is not None:
+                return _recalibrated_together(model, batches, member)
+            return recalibrate(model, batches) > 0
         return False
 
     def raise_failure(self) -> None:
@@ -86,6 +99,21 @@ class Validation:
             if not self.failures:
                 self._blamed = who
             self.failures.append(error)
+
+
+def _recalibrated_together(model: nn.Module, batches: Iterable[Any], member: IslandMember) -> bool:
+    """Recalibrate a model that is cut: a process without batch norm in its part computes that part for the others."""
+    has = is_recalibrated(model)
+    if not member.agree(float(has)):
+        return False
+    given = member.same_batches(input_of(batch) for batch in batches)
+    if has:
+        recalibrate(model, given)
+    else:
+        with _evaluating(model), torch.no_grad():
+            for batch in given:
+                model(batch)
+    return True
 
 
 @contextmanager

@@ -78,7 +78,7 @@ def holds_bound(compressor, v, error):
 
 
 @pytest.mark.parametrize("compressor", ROUNDING, ids=name)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(v=vectors)
 def test_rounding_keeps_its_bound(compressor, v):
     _, q = compressed(compressor, v)
@@ -133,7 +133,7 @@ def expected_error(compressor, v, scales):
 
 
 @pytest.mark.parametrize("compressor", DICE, ids=name)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(v=vectors)
 def test_dice_keep_their_bound(compressor, v):
     piece = compressor.compress(v, 0, CompressorState(len(v)))

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -68,7 +69,7 @@ def test_sums_are_right_and_the_same_everywhere(n):
 # ------------------------------------------------------------------------------------------------------------ sign
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(vectors)
 def test_sign_sends_the_mean_magnitude_with_the_sign(v):
     payload = both(Sign(), v)

@@ -191,7 +191,7 @@ def test_a_momentum_is_not_fused():
 
 def test_the_kernels_of_a_tensor():
     on_gpu, on_cpu = SimpleNamespace(is_cuda=True), torch.zeros(1)
-    assert codec._torch_kernels(on_gpu) is kernels
-    assert codec._torch_kernels(on_cpu) is torch_ops
+    assert codec.torch_kernels(on_gpu) is kernels
+    assert codec.torch_kernels(on_cpu) is torch_ops
     with mock.patch.object(codec, "find_spec", return_value=None):
-        assert codec._torch_kernels(on_gpu) is torch_ops
+        assert codec.torch_kernels(on_gpu) is torch_ops

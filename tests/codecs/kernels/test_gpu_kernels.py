@@ -130,6 +130,31 @@ def test_an_update_waits_once_and_keeps_its_buffers(monkeypatch):
     assert held[0][1] == held[2][1] and held[3][1] == held[5][1]
 
 
+@given(seed=st.integers(0, 2**32), counts=st.lists(st.integers(0, 700), min_size=1, max_size=4))
+@settings(max_examples=10, deadline=None)
+def test_words_of_several_payloads_are_added_together(seed, counts):
+    """One launch adds what the torch kernels add one payload after the other; a word may come twice."""
+    dice, size = np.random.default_rng(seed), 3000
+    given = []
+    for count in counts:
+        base = int(dice.integers(0, 1000))
+        indices, minus = dice.integers(0, 1500, size=count), dice.integers(0, 2, size=count)
+        given.append((base, (indices << 1 | minus).astype(np.uint32), float(2.0 ** -dice.integers(0, 9))))
+    mine, theirs = (
+        [torch.zeros(size, device=DEVICE) for _ in range(2)],
+        [torch.zeros(size, device=DEVICE) for _ in range(2)],
+    )
+    kernels.add_all_words(*mine, given)
+    for one in given:
+        torch_ops.add_words(*theirs, *one)
+    length = int(dice.integers(1, 2000))
+    bits = np.packbits(dice.integers(0, 2, size=8 * -(-length // 4)).astype(np.uint8))
+    bits &= ~((bits & 0xAA) >> 1)  # no code is 3
+    for each, vectors_of in ((kernels, mine), (torch_ops, theirs)):
+        each.add_bits(*vectors_of, 500, length, bits, 0.25)
+    assert all(torch.equal(one, other) for one, other in zip(mine, theirs, strict=True))
+
+
 def test_a_drop_in_for_the_torch_kernels():
     members = inspect.getmembers(torch_ops, inspect.isfunction)
     names = [name for name, each in members if each.__module__ == torch_ops.__name__ and name[0] != "_"]

@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,7 +58,7 @@ def test_every_kind_is_valid_where_it_fits_and_at_odd_addresses(kind):
         validate(payload, 319)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=some(400), deadline=None)
 @given(st.sampled_from(PLAIN), st.data())
 def test_mutated_bytes_are_refused_or_harmless(kind, data):
     """Any damage is either still a valid payload within the vector, or ``MalformedMessage``; nothing else."""
@@ -153,7 +154,7 @@ def test_a_header_that_claims_much_allocates_little():
     validate(merged, 2**51)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=some(200), deadline=None)
 @given(
     st.dictionaries(st.integers(0, 299), st.integers(-(2**18), 2**18).filter(bool), max_size=300),
     st.sampled_from([1, 100, 2**18]),

@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,7 +70,7 @@ def refused_or_exact(body, count, length):
     return True
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=some(150), deadline=None)
 @given(scans())
 def test_what_is_written_is_read_and_is_small(scan):
     words, length = scan

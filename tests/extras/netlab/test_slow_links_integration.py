@@ -81,12 +81,11 @@ def run(folder: Path, rate: str, strategy: str) -> Iterator[Run]:
 @pytest.mark.parametrize("rate", RUNS)
 @pytest.mark.parametrize("strategy", ["async", "dpsgd"])
 def test_a_run_over_a_slow_link_ends_with_a_model(tmp_path: Path, rate: str, strategy: str) -> None:
-    """Alone on its link, the model takes 1.1 times bytes / bandwidth. Updates that took long, and were sent again, may be
-    under way still: hence twice that."""
+    """Alone on its link: no update is under way still, since none was sent twice."""
     with run(tmp_path, rate, strategy) as made:
         made.check()
         least_s = 8 * made.nbytes / RUNS[rate][0]
-        assert made.delivered_s() < 2.0 * least_s + 1.0
+        assert made.delivered_s() < 1.7 * least_s + 1.5
 
 
 def test_an_upload_that_is_cut_off_goes_on_where_it_was(tmp_path: Path) -> None:

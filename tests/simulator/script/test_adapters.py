@@ -36,7 +36,7 @@ def score(found: Simulated) -> float:
     return found.validation.chosen
 
 
-@pytest.mark.parametrize("begin", ["0", "1e-5"])
+@pytest.mark.parametrize("begin", ["0", pytest.param("1e-5", marks=pytest.mark.long)])
 def test_async_is_as_good_as_sync(begin: str) -> None:
     seeds = range(2)
     apart = [trained("async", seed, begin) for seed in seeds]

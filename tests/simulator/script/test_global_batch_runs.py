@@ -77,7 +77,13 @@ def test_every_sample_has_the_same_weight_whatever_round_it_is_in(tmp_path: Path
     assert loss(found) == pytest.approx(0.1 / 120 * 3 * float(x @ x), rel=1e-4)
 
 
-@pytest.mark.parametrize("strategy", ["averaging:every=4", "fedavg:fraction=1,steps=4", "diloco:every=4"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "averaging:every=4",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("fedavg:fraction=1,steps=4", "diloco:every=4")),
+    ],
+)
 def test_methods_in_rounds_reach_the_sum_of_speeds_too(strategy: str) -> None:
     long = (*GLOBAL, "--samples", "4800", "--epochs", "4", "--one-loop")
     unequal, equal = (simulated(replace(each, strategy=strategy), *long) for each in (UNEQUAL, EQUAL))

@@ -13,7 +13,7 @@ from taut.supervisor.run.actions import Action
 from taut.supervisor.run.cluster import Cluster
 from taut.testing import FaultPlan, run_with_faults
 from taut.testing.soak.laws import TALLY, broken_laws
-from taut.worker.admission import JoinHandshake
+from taut.worker.joining.admission import JoinHandshake
 
 JOB = Path(broken_laws.__code__.co_filename).with_name("job.py")
 SLOW = Links(Link(1e9, 0.01))  # being admitted takes some round trips: time for a change

@@ -12,7 +12,7 @@ from taut.codecs import Threshold
 from taut.testing import FaultPlan, run_with_faults
 
 JOB = Path(__file__).parents[1] / "tiny_job.py"
-STRATEGIES = ["async", "ssp:2", "gossip on a ring", "async on a ring", "sync"]
+STRATEGIES = ["async", "ssp:2", "gossip on a ring", "async on a ring", "ssp:2 on a ring", "sync"]
 
 
 class Account:

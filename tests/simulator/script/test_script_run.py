@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
+import torch
 
 from taut.collectives.ring import dense_ring_nbytes
 from taut.errors import Misuse, RunFailed
@@ -121,6 +123,16 @@ def together_per_s(found: Simulated) -> float:
     last = {rank: max(point.time_s for point in found.history if point.rank == rank) for rank in found.workers}
     upto_s = min(last.values())
     return sum(point.time_s <= upto_s for point in found.history) / upto_s
+
+
+@pytest.mark.parametrize("strategy", ["sync:bucket_mib=0.0001", "async"])
+def test_backward_in_a_thread_that_all_workers_share(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: the simulation does not stand still, and its trace is the one of backward in each worker's thread."""
+    scenario = replace(PLAIN, workers=3, strategy=strategy)
+    expected, backward = traced(scenario), torch.Tensor.backward
+    with ThreadPoolExecutor(1) as engine:
+        monkeypatch.setattr(torch.Tensor, "backward", lambda *given: engine.submit(backward, *given).result(5.0))
+        assert traced(scenario) == expected
 
 
 def test_a_straggler_slows_sync_and_not_async() -> None:

@@ -122,7 +122,9 @@ def test_all_reduces_move_the_bytes_that_their_formula_says(schedule: str, worke
         assert sent == pytest.approx(formula, rel=1e-3)  # and the records of the pieces
 
 
-@pytest.mark.parametrize("workers", [*range(2, 10), 40, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "workers", [2, 3, 5, 8, 40, *(pytest.param(many, marks=pytest.mark.long) for many in (4, 6, 7, 9, 200))]
+)
 def test_dense_sync_sends_as_much_as_a_ring_all_reduce(workers: int) -> None:
     few, many = (total(run("sync:schedule=ring", workers, n, parameters=2_000_000).workers.values()) for n in (2, 42))
     assert (many.bytes_dense - few.bytes_dense) / (many.bytes_sent - few.bytes_sent) == pytest.approx(1.0, rel=0.01)
@@ -156,6 +158,31 @@ def test_codecs_send_what_their_cost_model_says() -> None:
 def test_compressed_differences_are_as_long_as_the_cost_model_says() -> None:
     few, many = (run("choco", 4, n, topology="ring", codec="topk").workers[0].bytes_sent for n in (10, 20))
     assert many - few == pytest.approx(10 * 2 * 0.01 * 8 * 1_000_000, rel=0.001)
+
+
+GOSSIP_COPIES = [  # with a topology, and vectors that it sends in a step
+    ("dpsgd", "ring", 2),
+    ("dpsgd:tracking=true", "ring", 4),
+    ("sgp", "exponential", 2),
+    ("gossipgrad", "complete", 1),
+    ("adpsgd", "ring", None),
+    ("codistillation:every=1", "complete", 3),
+]
+
+
+@pytest.mark.parametrize(("strategy", "topology", "messages"), GOSSIP_COPIES)
+def test_what_changes_of_copies_is_as_long_as_the_cost_model_says(
+    strategy: str, topology: str, messages: int | None
+) -> None:
+    coded, runs = 0.01 * 8 * 1_000_000, {}
+    for codec in ("topk", "topk:density=1", "dense"):
+        few, many = (run(strategy, 4, n, topology=topology, codec=codec).workers[0].bytes_sent for n in (20, 60))
+        runs[codec] = (many - few) / 40
+    if messages is None:  # it asks at random
+        assert runs["topk"] == pytest.approx(runs["dense"] / 50, rel=0.25)
+    else:
+        assert runs["topk"] == pytest.approx(messages * coded, rel=0.01)
+    assert runs["dense"] == runs["topk:density=1"]
 
 
 @pytest.mark.parametrize("workers", [4, 12])

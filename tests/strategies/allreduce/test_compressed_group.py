@@ -307,8 +307,8 @@ def test_public_copies_agree_bit_for_bit(codec: str, seed: int, lossy: bool) -> 
     before = np.sum(np.stack(world.vectors()).astype(np.float64), axis=0)
     world.run(9)
     for rank, actor in world.actors.items():
-        for other, copy in actor.method_state.copies.items():
-            assert copy.tobytes() == world.actors[other].method_state.copies[other].tobytes(), (rank, other)
+        for other, (held,) in actor.method_state.copies.held.items():
+            assert held.x.tobytes() == world.actors[other].method_state.copies.shown(rank).tobytes(), (rank, other)
     made = sum(0.01 * ((rank + 3 * step) % 7 - 3) for rank in range(6) for step in range(9))
     after = np.sum(np.stack(world.vectors()).astype(np.float64), axis=0)
     assert after == pytest.approx(before + made, abs=5e-5), "the mean moves by the steps alone"

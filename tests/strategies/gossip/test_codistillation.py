@@ -91,7 +91,7 @@ class Student:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
         self.method = method
         self.membership = MethodWorld(method, [np.zeros(1, np.float32)] * 2).membership
-        self.state = method.start(self.membership(seed % 2), SimpleNamespace(x=self.params.vector))  # type: ignore[arg-type]
+        self.state = method.start(self.membership(seed % 2), SimpleNamespace(x=self.params.vector, coder=None))  # type: ignore[arg-type]
         rounds = SimpleNamespace(method=method, method_state=self.state)
         self.distillation = Distillation(self.model, self.params, rounds)  # type: ignore[arg-type]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples import some
 from gossip_histories import happen, starts, wander
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,7 +47,7 @@ def written(method: Method) -> str:
 
 
 @pytest.mark.parametrize(("method", "topology"), CONSERVING, ids=written)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=some(8), deadline=None)
 @given(workers=st.integers(2, 9), seed=st.integers(0, 10**6), lossy=st.booleans())
 def test_the_mean_moves_by_the_steps_alone(method: Method, topology: str, workers: int, seed: int, lossy: bool) -> None:
     """Whatever order messages and steps come in, once nothing is under way and everybody is in the same round."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.api import Heard, HeldUp, Membership, Method
+from taut.strategies.periodic import diloco
 from taut.strategies.periodic.admm import ADMM
 from taut.strategies.periodic.averaging import Averaging
 from taut.strategies.periodic.diloco import DiLoCo
@@ -308,6 +309,17 @@ def test_diloco_is_torchs_nesterov_on_the_mean_change() -> None:
         world.run(2)
         for x in world.vectors():
             np.testing.assert_allclose(x, theta.detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", [DiLoCo(every=2), DiLoCo(every=4, fragments=2, overlap=1)])
+def test_the_pieces_in_which_diloco_moves_do_not_show(method: DiLoCo, monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds = []
+    for chunk in (diloco.CHUNK, 1):
+        monkeypatch.setattr(diloco, "CHUNK", chunk)
+        worlds.append(trained(method, LeastSquares(3), 12))
+    assert worlds[0].vectors()[0].size > 2 and np.any(worlds[0].vectors()[0])
+    for one, other in zip(*(world.vectors() for world in worlds), strict=True):
+        assert one.tobytes() == other.tobytes()
 
 
 def test_fragments_take_turns_and_an_overlapped_average_comes_late() -> None:

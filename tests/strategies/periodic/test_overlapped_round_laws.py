@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples import some
 from gossip_histories import starts, wander
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -62,7 +63,7 @@ def trained(world: MethodWorld, steps: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("method", "topology"), CONSERVING, ids=str)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=some(6), deadline=None)
 @given(workers=st.integers(2, 7), seed=SEEDS)
 def test_the_mean_moves_by_the_steps_alone_whoever_was_held_up(
     method: Method, topology: str, workers: int, seed: int

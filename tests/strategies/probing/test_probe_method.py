@@ -42,7 +42,7 @@ def small_bursts() -> Iterator[None]:
 
 
 @given(seed=st.integers(0, 2**32), lossy=st.booleans(), workers=st.integers(1, 6))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=some(25), deadline=None)
 def test_nobody_waits_for_ever_whoever_dies_or_joins(seed: int, lossy: bool, workers: int) -> None:
     check_method(Probing(2, 0, seconds=0.0), seed, workers=workers, lossy=lossy)
 

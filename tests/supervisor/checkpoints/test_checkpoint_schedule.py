@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,7 +68,7 @@ MOVES = st.lists(
 
 
 @given(MOVES)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=some(150))
 def test_what_is_in_the_copies_and_what_is_undone_are_all_there_is(moves: list[tuple[int, str, int]]) -> None:
     run = cluster()
     trainees = [Trainee(rank) for rank in range(WORKERS)]
@@ -206,3 +207,38 @@ def test_steps_and_epochs() -> None:
         numbers.append(run.number)
         run.parts = None
     assert numbers == [0, 1, 1, 2]
+
+
+def test_the_run_of_another_part_follows_its_workers() -> None:
+    """Workers of islands begin with a number that the first part's run gave; they file it under their island's number."""
+    run = cluster(2)
+    run.follows = True
+    one, other = run.members.workers.values()
+    run.advance(5.0, 0.0)
+    assert not run.outbox.take()  # it asks nobody
+    assert run.begun(one, CheckpointBegun(3, [], steps=7, island=1))
+    assert run.done(one, CheckpointDone(3, 10, "a"))
+    run.advance(6.0, 0.0)
+    assert run.parts is not None and run.parts.asked == {1}
+    assert run.begun(other, CheckpointBegun(3, [], steps=7, island=0)) and run.done(other, CheckpointDone(3, 11, "b"))
+    run.advance(7.0, 0.0)
+    (saved,) = run.outbox.take()
+    assert isinstance(saved, SaveCheckpoint) and saved.number == 3
+    files = saved.manifest["files"]
+    assert {name: (part.rank, part.blake2b) for name, part in files.items()} == {
+        "worker-0.safetensors": (0, "b"),
+        "worker-1.safetensors": (1, "a"),
+    }
+
+
+def test_a_part_that_is_late_loses_that_checkpoint_only() -> None:
+    run = cluster(2)
+    run.follows = True
+    one, other = run.members.workers.values()
+    assert run.begun(one, CheckpointBegun(1, [])) and run.begun(other, CheckpointBegun(2, []))
+    dropped = [action.number for action in run.outbox.take() if isinstance(action, DropCheckpoint)]
+    assert dropped == [1] and run.number == 2
+    assert run.done(one, CheckpointDone(1, 10, "a"))  # late, and no offence
+    assert run.done(one, CheckpointDone(2, 0, "", "the disk is full")) and run.done(other, CheckpointDone(2, 11, "b"))
+    run.advance(7.0, 0.0)
+    assert [action.number for action in run.outbox.take() if isinstance(action, DropCheckpoint)] == [2]

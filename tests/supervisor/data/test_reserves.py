@@ -286,7 +286,7 @@ def test_passes_of_different_lengths_one_by_one_are_no_error_though_others_were_
     Play(seed, workers, deaths, 0, [LENGTH, LENGTH // 2], quiet=0.0, passes=3).to_the_end()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=some(30), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.booleans())
 def test_who_is_alone_takes_place_after_place_however_late_it_hears_of_them(seed: int, one_by_one: bool) -> None:
     """So that a run of one worker repeats itself to the bit, also where it takes the supervisor for gone."""

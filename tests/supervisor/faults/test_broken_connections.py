@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Restarted, Scripted, digest, hello
@@ -51,7 +52,7 @@ def test_what_a_worker_said_and_did_not_come_is_noticed_once_and_told_in_every_p
     assert [beat(run, 0, said).lost for said in (2, 3, 3, 5, 5)] == [0, 1, 1, 2, 2]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=some(100), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4))
 def test_whatever_is_lost_every_sample_is_trained_and_counted(seed: int, workers: int) -> None:
     """Leases, requests and reports are lost at random, and so are pulses; some of them get through in the end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted
@@ -33,7 +34,7 @@ def test_a_closed_connection_is_a_death_after_three_heartbeats_whatever_was_lear
     assert "its connection was closed" in run.told("gone")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(st.floats(0.0, 3 * HEARTBEAT_S - 0.2), st.integers(1, 5))
 def test_who_speaks_again_in_time_stays(after_s: float, times: int) -> None:
     run = trained(3)
@@ -45,7 +46,7 @@ def test_who_speaks_again_in_time_stays(after_s: float, times: int) -> None:
     assert gone(run) == [], "the silence after that is judged as any other"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(st.integers(2, 6), st.data())
 def test_where_most_were_closed_silence_alone_decides(workers: int, data: st.DataObject) -> None:
     run = trained(workers)

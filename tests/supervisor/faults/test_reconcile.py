@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Restarted, digest
@@ -150,7 +151,7 @@ def test_the_run_lasts_from_its_start_however_often_the_supervisor_dies():
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=some(150), deadline=None)
 @given(seeds, st.integers(1, 4), st.integers(0, 3))
 def test_nothing_that_was_finished_is_dealt_twice_and_all_is_trained(seed, workers, deaths):
     """Random requests and reports; all is kept now and then, and what concerns leases before it is sent; the supervisor

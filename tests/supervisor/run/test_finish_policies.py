@@ -61,8 +61,9 @@ def test_the_best_comes_first_and_what_is_no_number_last(table: dict[int, float 
     assert order[: len(good)] == good
     values = [table[rank] for rank in good]
     assert values == sorted(values, reverse=not lower)  # type: ignore[type-var]
+    given = list(table)
     for one, other in pairwise(good):
-        assert table[one] != table[other] or one < other, "ties go to the lowest rank"
+        assert table[one] != table[other] or given.index(one) < given.index(other), "ties go to the first one"
 
 
 @pytest.mark.parametrize(("lower", "writer"), [(False, 1), (True, 2)])
@@ -81,6 +82,14 @@ def test_the_best_replica_is_written(lower: bool, writer: int) -> None:
     assert validation.better == ("lower" if lower else "higher")
     assert validation.replicas[1] == 0.9
     assert (run.outcome.finish, run.outcome.writer, run.outcome.exit_code) == ("best", writer, 0)
+
+
+@pytest.mark.parametrize(("policy", "islands", "writer"), [("best", (1, 0), 1), ("any", (1, 0), 1), ("best", (0, 1), 0)])
+def test_all_parts_choose_the_same_island(policy: str, islands: tuple[int, int], writer: int) -> None:
+    """Ranks in the run of a part follow from who came first; the numbers of islands are the same in all."""
+    run = planned(2, finish=policy, agrees=False)
+    drained(run, *(msgspec.structs.replace(scored(0.5), island=number) for number in islands))
+    assert run.heard(0, Finish)[-1].writer == writer
 
 
 def test_when_the_best_dies_the_second_best_is_asked() -> None:

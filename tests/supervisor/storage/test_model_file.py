@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 import torch
+from forked_zygotes import taut_command
 from safetensors.torch import load_file, save
 
 from taut.core.handover import put
@@ -63,13 +63,14 @@ def test_what_is_no_safetensors_file_is_not_written(tmp_path: Path, data: bytes)
 
 
 FULL_DISK = """
-    import resource, sys
+    import resource, sys, tempfile
     from pathlib import Path
     import torch
     from safetensors.torch import save
     from taut.errors import StorageFailed
     from taut.supervisor.storage.model_file import write_model
 
+    tempfile.tempdir = None  # the process that this is a fork of knew another one
     data = save({"w": torch.zeros(10_000)})
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
     try:
@@ -87,7 +88,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, limit: int) -> 
     run_dir.mkdir()
     elsewhere.mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(run_dir), str(limit)],
+        [*taut_command(textwrap.dedent(FULL_DISK)), str(run_dir), str(limit)],
         env={**os.environ, "TMPDIR": str(elsewhere)},
         capture_output=True,
         text=True,

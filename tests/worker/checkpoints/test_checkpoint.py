@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -36,7 +37,7 @@ from taut.supervisor.view import Outcome
 from taut.worker.checkpoints.file import part_views, read_part, write_views
 from taut.worker.checkpoints.resume import Resumption, check_model
 from taut.worker.checkpoints.state_tree import check_also, fold, unfold
-from taut.worker.connection import CONNECTOR, SocketConnector
+from taut.worker.joining.connection import CONNECTOR, SocketConnector
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.replica import Replica
 
@@ -67,6 +68,8 @@ class Job:
     epochs: int = 4
     size: dict[str, int] = field(default_factory=lambda: {"batch_size": 20})
     scale_lr: str | None = None
+    dtype: torch.dtype = torch.float32
+    scales: bool = False
     dead: threading.Event = field(default_factory=threading.Event)
 
     def parts(self) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
@@ -75,7 +78,7 @@ class Job:
         np.random.seed(self.seed)
         norm = nn.LayerNorm if "global_batch" in self.size else nn.BatchNorm1d  # a part may be one sample
         layers = [nn.Linear(6, 8), norm(8), nn.Tanh(), nn.Dropout(0.3), nn.Linear(8, 6)]
-        model = nn.Sequential(*layers)
+        model = nn.Sequential(*layers).to(self.dtype)
         optimizer: torch.optim.Optimizer
         if self.optimizer == "SGD":
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -108,7 +111,8 @@ class Job:
         )
         try:
             model, optimizer, scheduler = self.parts()
-            worker = taut.join(model, optimizer, also={"scheduler": scheduler})
+            rounding: Any = "stochastic" if self.scales else "nearest"
+            worker = taut.join(model, optimizer, rounding=rounding, also={"scheduler": scheduler})
             assert worker.resumed == resumed
             if kill is not None:
                 self._die(worker, supervisor, kill, self._train(worker, model, scheduler))
@@ -116,7 +120,10 @@ class Job:
             for _ in self._train(worker, model, scheduler):
                 pass
             worker.close()
-            return b"".join(tensor.numpy().tobytes() for tensor in model.state_dict().values())
+            assert {tensor.dtype for tensor in model.parameters()} == {self.dtype}
+            return b"".join(
+                tensor.reshape(-1).view(torch.uint8).numpy().tobytes() for tensor in model.state_dict().values()
+            )
         finally:
             CONNECTOR.reset(before)
 
@@ -134,10 +141,11 @@ class Job:
 
     def _train(self, worker: Any, model: nn.Module, scheduler: Any) -> Iterator[int]:
         rounds = self.epochs if self.loop == "epochs" else 1
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20, growth_interval=3) if self.scales else None
         for _ in range(rounds):
             for x, y in worker.batches(self.data, **self.size, epochs=self.epochs if rounds == 1 else None):
                 noise = 0.01 * torch.randn(x.shape) + random.gauss(0.0, 0.01) + float(np.random.normal(0.0, 0.01))
-                worker.step(F.cross_entropy(model(x + noise), y))
+                worker.step(F.cross_entropy(model((x + noise).to(self.dtype)).float(), y), scaler=scaler)
                 if self.loop == "one":
                     scheduler.step()
                 yield worker.steps
@@ -174,6 +182,9 @@ JOBS = {
     "dgc": Job(codec="dgc:density=0.1,warmup=30", seed=9),
     "powersgd": Job(codec="powersgd:rank=1", seed=10),
     "qsgd": Job("AdamW", codec="qsgd", seed=11),
+    "bfloat16": Job("AdamW", dtype=torch.bfloat16, seed=13),
+    "bfloat16, a residual": Job(codec="qsgd", dtype=torch.bfloat16, seed=14),
+    "float16, a scaler": Job(strategy="sync", codec="dense", dtype=torch.float16, scales=True, seed=15),
     "sync topk": Job("AdamW", strategy="sync", codec="topk:density=0.1", seed=12),
 }
 
@@ -423,7 +434,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 @given(TREES)
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=some(100))
 def test_a_tree_comes_back_as_it_was(tree: Any) -> None:
     tensors: dict[str, torch.Tensor] = {}
     assert same(unfold(json.loads(json.dumps(fold(tree, "x", tensors))), tensors.__getitem__), tree)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_checkpoint import JOBS, Job, X, Y, continued
@@ -36,7 +37,7 @@ def tensors(draw: Any) -> torch.Tensor:
 
 
 @given(st.lists(tensors(), max_size=5), st.integers(0, 1 << 16), st.integers(1, 999), st.integers(1, 3))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=some(60))
 def test_a_copy_has_the_bits_of_its_sources(sources: list[torch.Tensor], room: int, piece: int, threads: int) -> None:
     """Whatever their shapes, with room for all, some or none, in pieces of any size, in any number of threads."""
     with pytest.MonkeyPatch.context() as patch:

@@ -15,6 +15,7 @@ from unittest import mock
 
 import pytest
 import torch
+from examples import some
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_checkpoint import Job
@@ -43,7 +44,7 @@ SIZES = st.lists(st.sampled_from([0, 1, 7, 4096, 65_537, PIECE_NBYTES - 1, PIECE
 
 
 @given(SIZES, st.sampled_from([None, 0.0, 0.001, 60.0]))
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=some(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_bits_are_those_of_a_thread(
     writer: WriterProcess, tmp_path: Path, sizes: list[int], hurry: float | None
 ) -> None:

@@ -17,6 +17,7 @@ from taut.worker.comm.state_transfer import StateTransfer
 from taut.worker.model.snapshot import Snapshot, pack
 
 LIMIT = 1 << 26
+TICKS_S = 0.1  # of this model, before the first chunk and after the last one
 
 
 class Chain:
@@ -80,6 +81,13 @@ def test_three_take_little_longer_than_one_and_seven_as_well() -> None:
     size, speed = 30_000_000, 12.5e6  # 100 Mbit/s
     for receivers, most in ((1, 1.1), (3, 1.2), (7, 1.4)):
         took_s = Chain(size, 1 + receivers, speed, latency_s=0.0005).run()
+        assert took_s < most * size / speed, (receivers, took_s * speed / size)
+
+
+def test_a_fast_link_is_soon_full_though_each_process_takes_a_while_to_answer() -> None:
+    size, speed = 30_000_000, 125e6  # 1 Gbit/s
+    for receivers, most in ((1, 1.09), (7, 1.22)):
+        took_s = Chain(size, 1 + receivers, speed, latency_s=0.002).run() - TICKS_S
         assert took_s < most * size / speed, (receivers, took_s * speed / size)
 
 

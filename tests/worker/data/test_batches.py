@@ -107,3 +107,37 @@ def test_leases_of_another_loop_are_not_waited_for() -> None:
         moved = [reader.turn() for pair in loops for reader in pair]
         assert any(moved)
     assert leases.samples_undone == 0
+
+
+@given(st.lists(st.booleans(), max_size=60), st.integers(1, 6), st.integers(1, 6))
+def test_a_loop_that_has_batches_at_hand_gets_the_next_one_or_the_end(turns: list[bool], most: int, other: int) -> None:
+    """It is never told to come back later, so it knows which batch is its last; each sample comes once."""
+    leases, seen, over = Leases(), list[int](), [0, 0]  # over: passes, of each worker
+    dealers = [Dealer(Counter(leases, rank), seed=0) for rank in (0, 1)]
+    shares = [Share(dealers[rank], plan_of(0), at_hand) for rank, at_hand in ((0, most), (1, other))]
+    pipes: list[deque[list[int]]] = [deque(), deque()]
+
+    def turn(rank: int) -> None:
+        share, pipe, at_hand = shares[rank], pipes[rank], (most, other)[rank]
+        while len(pipe) <= at_hand and not share.over:
+            batch = next(share, None)
+            assert batch is not None or share.over
+            pipe.extend([] if batch is None else [batch.tolist()])
+        if pipe:
+            seen.extend(pipe.popleft())
+            share.trained()
+        elif over[rank] < 1:
+            over[rank] += 1
+            shares[rank] = Share(dealers[rank], plan_of(1), at_hand)
+
+    for second in turns:
+        turn(second)
+    while any(pipes) or not all(share.over for share in shares) or min(over) < 1:
+        turn(0)
+        turn(1)
+    assert sorted(seen) == sorted(2 * list(range(LENGTH)))
+    assert leases.samples_undone == 0
+
+
+def plan_of(epoch: int) -> BatchPlan:
+    return BatchPlan(LENGTH, BATCH, epoch, epoch + 1, last=False, order=whole(LENGTH, shuffle=True)[1], drop_last=False)

@@ -205,7 +205,7 @@ def _draw(samples: list[int]) -> torch.Tensor:
         (lambda w: w.batches(DataLoader(Rows(), batch_sampler=OwnBatches())), ["OwnBatches", "collate_fn"]),
         (lambda w: w.batches(DataLoader(Rows(), batch_size=None)), ["batch_size=None", "samples\\[0\\]"]),
         (lambda w: w.batches(DataLoader(Rows(), 8, in_order=False)), ["in_order"]),
-        (lambda w: w.batches(DataLoader(Stream(), 8)), ["IterableDataset", "__getitem__", "leased"]),
+        (lambda w: w.batches(DataLoader(Stream(), 8)), ["IterableDataset", "own=True", "leased by shard"]),
         (lambda w: w.batches(Rows(), 8, num_worker=2), ["num_worker=", "num_workers"]),
         (lambda w: w.batches((X, X), 8, num_worker=2), ["num_worker=", "num_workers"]),
         (lambda w: w.batches(type("Mine", (DataLoader,), {"__iter__": iter})(Rows(), 8)), ["a Mine", "loader.dataset"]),

@@ -24,7 +24,7 @@ from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.rejections import Rejections
 from taut.worker.exchange.buckets import GradientBuckets
 from taut.worker.exchange.gradients import GradientExchange
-from taut.worker.exchange.torch_distributed import RENDEZVOUS, TorchDistributedGroup
+from taut.worker.exchange.torch_distributed import RENDEZVOUS, TorchDistributedGroup, check_cards
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.optimizers import joined, members_of
 from taut.worker.model.replica import Replica
@@ -164,6 +164,23 @@ def test_micro_batches_add_up_and_the_last_few_are_not_lost() -> None:
     np.testing.assert_allclose(flat(models[0]), alone(momentum, steps), rtol=2e-4, atol=2e-6)
 
 
+def test_a_worker_that_idles_between_two_steps_adds_nothing_to_its_gradients() -> None:
+    """A process of an island idles while it waits for the others of its island; the next round's messages come then."""
+    data = batches([[4, 4, 4], [4, 4, 4]])
+
+    def waiting(worker: TorchWorker, rows: list[Batch]) -> None:
+        exchange = worker.exchange_now()
+        assert exchange is not None
+        for number, (x, y) in enumerate(rows):
+            while worker.rank == 0 and number and exchange.included < 2 * number + 2:  # the other's next round comes
+                exchange.idle()
+            with_samples(worker, len(x))
+            worker.step(F.cross_entropy(worker.model(x), y))
+
+    models = train(Sync(), momentum, data, waiting)
+    np.testing.assert_allclose(flat(models[0]), alone(momentum, steps_of(data)), rtol=2e-4, atol=2e-6)
+
+
 def test_clipping_is_of_the_mean_gradient() -> None:
     data = batches(SIZES)
 
@@ -171,6 +188,22 @@ def test_clipping_is_of_the_mean_gradient() -> None:
         for x, y in rows:
             with_samples(worker, len(x))
             worker.step(F.cross_entropy(worker.model(x), y), clip_norm=0.05)
+
+    models = train(Sync(), momentum, data, clipping)
+    np.testing.assert_allclose(flat(models[0]), alone(momentum, steps_of(data), clip=0.05), rtol=2e-4, atol=2e-6)
+
+
+def test_a_loop_of_its_own_clips_the_mean_gradient_by_asking_the_worker() -> None:
+    data = batches(SIZES)
+
+    def clipping(worker: TorchWorker, rows: list[Batch]) -> None:
+        for x, y in rows:
+            with_samples(worker, len(x))
+            worker.optimizer.zero_grad()
+            worker.backward(F.cross_entropy(worker.model(x), y))
+            worker.clip(0.05)
+            worker.optimizer.step()
+            worker.exchange()
 
     models = train(Sync(), momentum, data, clipping)
     np.testing.assert_allclose(flat(models[0]), alone(momentum, steps_of(data), clip=0.05), rtol=2e-4, atol=2e-6)
@@ -386,3 +419,27 @@ def test_a_rendezvous_that_is_no_text_is_counted_against_its_sender() -> None:
     assert group._store_at is None and group._comm.rejections.counts[0] == 1
     group.deliver(Heard(0, Note(RENDEZVOUS, 4000), b"10.0.0.7"))
     assert group._store_at == ("10.0.0.7", 4000)
+
+
+def test_two_workers_on_one_gpu_are_no_group_of_nccl() -> None:
+    """The third worker sees that the first two have one card, and so do they; one whose torch cannot tell is let in."""
+    for cards, told in ((("a", "a", "b"), "workers 4 and 5 on the same GPU"), (("a", "b", "c"), ""), (("", "", "a"), "")):
+        store = torch.distributed.HashStore()
+        for index, card in enumerate(cards):
+            store.set(f"card-{index}", card)
+        found = ""
+        try:
+            check_cards(store, 2, (4, 5, 7), cards[2])
+        except Misuse as error:
+            found = str(error)
+        assert told in found and bool(told) == bool(found)
+
+
+def test_nccl_needs_a_torch_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
+    group: Any = TorchDistributedGroup.__new__(TorchDistributedGroup)
+    group._method = SimpleNamespace(backend="nccl")
+    for device, told in (("cuda:0", "built without NCCL"), ("cpu", "with a model on cpu")):
+        group._params = SimpleNamespace(tensor=SimpleNamespace(device=torch.device(device)))
+        with pytest.raises(Misuse, match=told):
+            group._new_buffer(3)

@@ -3,6 +3,7 @@ keep their moments (whatever is exchanged, nobody's optimizer loses its state)."
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -71,8 +72,17 @@ def accuracy(model: nn.Module) -> float:
     return (model(x).argmax(1) == x[:, :3].argmax(1)).float().mean().item()
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("strategy", sorted(set(REGISTRY) - {"relay"}))
+STRATEGIES = sorted(set(REGISTRY) - {"relay"})
+QUICK = {
+    *product(STRATEGIES, ("momentum", "adamw")),
+    *product(("async", "sync"), OPTIMIZERS),
+}  # one of each kind of state
+
+
+@pytest.mark.parametrize(
+    ("strategy", "optimizer"),
+    [pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.long) for pair in product(STRATEGIES, OPTIMIZERS)],
+)
 def test_it_learns_and_moments_stay(strategy: str, optimizer: str) -> None:
     models, optimizers = run(SHORTER.get(strategy, strategy), OPTIMIZERS[optimizer])
     before = accuracy(network())

@@ -18,7 +18,7 @@ from taut.worker.time_split import Stopwatch
 class ThreadSeat:
     """A place in such a run; a subclass gives ``exchange`` and ``phases``."""
 
-    seed, stopping, leaving, score, keeper = 0, False, False, None, None
+    seed, stopping, leaving, score, keeper, member = 0, False, False, None, None, None
     exchange: Any
     phases: Any
     settings: dict[str, Any] = {}  # noqa: RUF012

@@ -22,7 +22,7 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
     [
         (nn.Linear(2, 2).requires_grad_(False), "trainable"),
         (nn.Linear(2, 2).double(), "float32"),
-        (nn.Linear(2, 2, dtype=torch.bfloat16), "autocast"),
+        (nn.Linear(2, 2, dtype=torch.complex64), "complex64: expected float32, bfloat16 or float16"),
         (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta")), "one device"),
     ],
 )

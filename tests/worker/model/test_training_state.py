@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -101,7 +102,7 @@ def test_another_optimizer_is_named() -> None:
 PACKED = pack_training(trained("Adam")[1], {})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=some(150), deadline=None)
 @given(data=st.binary(max_size=64) | st.integers(0, len(PACKED)).map(lambda n: PACKED[:n]), at=st.integers(0, 800))
 def test_what_is_no_state_is_refused(data: bytes, at: int) -> None:
     for tried in (data, PACKED[:at] + bytes([PACKED[at] ^ 1]) + PACKED[at + 1 :]):

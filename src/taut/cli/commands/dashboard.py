@@ -19,10 +19,10 @@ from taut.cli.launch import Interrupts
 from taut.cli.options import Given, RunName, with_flags
 from taut.cli.output.console import notes
 from taut.cli.output.display import Display
-from taut.cli.run_folder import find_run
 from taut.config import Settings
 from taut.errors import Misuse
 from taut.specs import parse_address
+from taut.supervisor.storage.store_reader import find_run
 
 if TYPE_CHECKING:
     from taut.dashboard.server import Listening
@@ -63,20 +63,41 @@ def opened(settings: Settings) -> Listening | None:
     return None if settings.dashboard is None else _listen(settings.dashboard, settings.advertise)
 
 
+def reopened(listening: Listening | None, settings: Settings, folder: Path) -> Listening | None:
+    """Return the socket for a run whose supervisor died: at the address where its page was, unless settings name another
+    port. Pages that are open go on there."""
+    left = _left(folder)
+    if left is None or settings.dashboard not in (None, ANY_PORT):
+        return listening
+    from taut.dashboard.server import listen
+
+    try:
+        again = listen(str(left["bind"]), int(left["port"]), settings.advertise)
+    except (Misuse, KeyError, ValueError, TypeError):  # somebody else has it now
+        return listening
+    if listening is not None:
+        listening.socket.close()
+    return again
+
+
 @contextmanager
 def shown(listening: Listening | None, supervisor: Supervisor, folder: Path, display: Display) -> Iterator[None]:
     """Serve the run in the browser during the block, if that was asked for."""
     if listening is None:
         yield
         return
-    from taut.dashboard.secret import new_secret
+    from taut.dashboard.secret import new_secret, read_secret
     from taut.dashboard.server import Dashboard
-    from taut.dashboard.sources import SupervisorSource
+    from taut.dashboard.sources import StoreSource, SupervisorSource
 
-    secret = new_secret(folder)
+    history = None
+    if _left(folder) is not None:  # its supervisor died: pages that are open keep their secret and their curves
+        history = StoreSource(folder, secret_for_all=True).history
+    if history is None or read_secret(folder) is None:
+        new_secret(folder)
     source = SupervisorSource(supervisor, secret_for_all=not listening.loopback)
-    with Dashboard(listening, source, folder) as dashboard:
-        _say_where(dashboard.url, secret, listening.loopback, display)
+    with Dashboard(listening, source, folder, history=history) as dashboard:
+        _say_where(dashboard.url, folder, listening.loopback, display)
         yield
 
 
@@ -112,7 +133,7 @@ def dashboard(
 
 
 def _serve(listening: Listening, folder: Path, display: Display, link: bool) -> None:
-    from taut.dashboard.secret import SECRET_FILE, new_secret, read_secret
+    from taut.dashboard.secret import new_secret, read_secret
     from taut.dashboard.server import Dashboard
     from taut.dashboard.sources import StoreSource
 
@@ -120,7 +141,7 @@ def _serve(listening: Listening, folder: Path, display: Display, link: bool) -> 
     if read_secret(folder) is None:
         new_secret(folder)
     with Interrupts() as interrupts, Dashboard(listening, source, folder, history=source.history) as server:
-        _say_where(server.url, folder / SECRET_FILE, listening.loopback, display)
+        _say_where(server.url, folder, listening.loopback, display, linked=not link)
         _print_link(server.url, folder, link)
         display.note("Ctrl-C to stop")
         tick = threading.Event()
@@ -143,16 +164,32 @@ def _served_already(folder: Path) -> str | None:
     """Return the address at which a living process serves this run; None where there is none."""
     from taut.supervisor.storage.store_reader import alive
 
+    found = _left(folder)
     try:
-        found = json.loads((folder / "dashboard.json").read_text(encoding="utf-8"))
-        return str(found["url"]) if alive(str(found["host"]), int(found["pid"])) else None
-    except (OSError, ValueError, KeyError, TypeError):
+        return str(found["url"]) if found and alive(str(found["host"]), int(found["pid"])) else None
+    except (ValueError, KeyError, TypeError):
         return None
 
 
-def _say_where(url: str, secret: Path, loopback: bool, display: Display) -> None:
-    needs = "steering" if loopback else "looking and steering"
-    display.note(f"dashboard: {url} ({needs} needs the secret in {secret})")
+def _left(folder: Path) -> dict[str, Any] | None:
+    """Return what a server of this run wrote of its address; None where there was none, or it ended in order."""
+    try:
+        found = json.loads((folder / "dashboard.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _say_where(url: str, folder: Path, loopback: bool, display: Display, linked: bool = True) -> None:
+    """Print the address: on a terminal one that carries the secret, so that a click is enough; never into a log."""
+    from taut.dashboard.secret import SECRET_FILE, read_secret
+
+    secret = read_secret(folder)
+    if linked and display.console.is_terminal and secret is not None:
+        display.note(f"dashboard: {url}#secret={secret}", copied=True)
+    else:
+        needs = "steering" if loopback else "looking and steering"
+        display.note(f"dashboard: {url} ({needs} needs the secret in {folder / SECRET_FILE})")
     if not loopback:
         display.note("it is plain HTTP: whoever is on the network between can read along, the secret too", "yellow")
 

@@ -10,8 +10,8 @@ import typer
 
 from taut.cli.options import Given, Json, RunName, run_flag, with_flags
 from taut.cli.output.console import notes, print_json
-from taut.cli.run_folder import find_run
 from taut.errors import Misuse
+from taut.supervisor.storage.store_reader import find_run
 
 if TYPE_CHECKING:
     from taut.supervisor.storage.previous_run import PreviousRun

@@ -19,14 +19,15 @@ from taut.cli.logs import wanted_logs
 from taut.cli.options import Given, Json, Logs, Quiet, RunName, Verbose, with_flags
 from taut.cli.output.console import notes, set_up_log
 from taut.cli.output.display import Display
+from taut.cli.reporting import reported
 from taut.cli.run_end import report_end
-from taut.cli.run_folder import find_run, supervisor_in
+from taut.cli.run_folder import supervisor_in
 from taut.config import AGREED, Settings
 from taut.config.hosts import with_hosts
 from taut.core.checkpoint_names import FOLDER
 from taut.errors import Misuse, StorageFailed
 from taut.plugins import ENGINES
-from taut.supervisor.storage.store_reader import DamagedRun, set_aside, without_store
+from taut.supervisor.storage.store_reader import DamagedRun, find_run, set_aside, without_store
 from taut.supervisor.storage.store_writer import FILE as STORE
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 
 @with_flags(
-    "workers threads devices checkpoint_every keep_checkpoints bind port advertise link dashboard hosts same_file "
+    "workers island threads devices checkpoint_every keep_checkpoints validate_every stop_early "
+    "bind port advertise link dashboard report_to hosts same_file "
     "ssh_command ssh_python ray_address ray_resources ray_placement ray_wait_s runs_dir config log"
 )
 def resume(
@@ -54,6 +56,7 @@ def resume(
     checkpoint that is damaged is named, and the one before it is taken. A run whose workers joined from elsewhere
     waits for them again.
     """
+    from taut.supervisor.checkpoints.folder import drop_newer
     from taut.supervisor.prepare import Origin
     from taut.supervisor.storage.run_lock import RunLock
 
@@ -80,6 +83,7 @@ def resume(
         if record.summary.state == "unreadable":
             kept = f"what it had of statistics and events is in {set_aside(record.summary.path)}"
             sys.stderr.write(f"warning: {record.summary.error}: the checkpoint has all that is needed; {kept}\n")
+        drop_newer(found)
         service = supervisor_in(record.summary.path, settings, Origin(shlex.join(sys.argv), resume=found, lock=lock))
         undo.pop_all()
     display.note(f"continuing {record.summary.name} from checkpoint {found.manifest.number}, step {found.manifest.steps}")
@@ -87,12 +91,21 @@ def resume(
         service.start()
         say_how_to_join(service, display)
         folder = record.summary.path
-        with shown(listening, service, folder, display):
+        with shown(listening, service, folder, display), reported(settings.report_to, folder, display):
             ended = conduct(service, None, display)
         report_end(ended, folder, service.settings, display, as_json=as_json, quiet=quiet)
     if launch.cwd and Path(launch.cwd).is_dir():
         os.chdir(launch.cwd)  # the script's arguments may name files from there
-    local = LocalRun(settings, Path(launch.script), launch.args, start=launch.start, listening=listening, resumed=service)
+    local = LocalRun(
+        settings,
+        Path(launch.script),
+        launch.args,
+        start=launch.start,
+        command=shlex.join(sys.argv),
+        listening=listening,
+        resumed=service,
+        checkpoint=found,
+    )
     see_through(local, Path(launch.script), display, as_json=as_json, quiet=quiet, logs=shown_logs)
 
 
@@ -143,7 +156,11 @@ def continued(given: Settings, manifest: Manifest) -> Settings:
     values: dict[str, Any] = {key: kept.get(key) for key in AGREED if key != "workers"}
     values["strategy"] = str(PhaseSchedule(phases[min(manifest.phase, len(phases) - 1) :]))
     sources = dict(given.sources) | dict.fromkeys(kept.get("explicit", ()), "checkpoint")
-    for key in ("workers", "checkpoint_every", "keep_checkpoints", "link"):
+    if given.sources["island"] != "flag":
+        given = replace(given, island=manifest.parts)
+    if given.sources["workers"] == "flag":
+        given = given.grouped()
+    for key in ("workers", "checkpoint_every", "keep_checkpoints", "validate_every", "stop_early", "link"):
         if given.sources[key] != "flag" and kept.get(key) is not None:
             values[key], sources[key] = kept[key], "checkpoint"
     launch = manifest.launch

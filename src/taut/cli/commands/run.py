@@ -11,9 +11,23 @@ from taut.cli.commands.dashboard import opened, shown
 from taut.cli.islands import part_supervisors
 from taut.cli.launch import conduct, script_of
 from taut.cli.logs import Wanted, wanted_logs
-from taut.cli.options import Given, Json, Logs, Module, Quiet, Script, ScriptArgs, Start, Verbose, with_flags
+from taut.cli.options import (
+    Given,
+    Json,
+    Logs,
+    Module,
+    Quiet,
+    RequireSignature,
+    Script,
+    ScriptArgs,
+    Start,
+    Verbose,
+    with_flags,
+)
 from taut.cli.output.console import notes, set_up_log
 from taut.cli.output.display import Display
+from taut.cli.packing.unpack import opened_job, settings_of, unpacked
+from taut.cli.reporting import reported
 from taut.cli.run_end import RunEnd, check_joined, report_end, report_failures
 from taut.cli.run_folder import new_supervisor
 from taut.config import Settings, WorkerEnvironment
@@ -22,17 +36,18 @@ from taut.engines.local import STARTS
 from taut.errors import Misuse
 from taut.plugins import ENGINES
 from taut.specs import did_you_mean
-from taut.worker.main_script import module_of
+from taut.worker.joining.main_script import module_of
 
 if TYPE_CHECKING:
     from taut.dashboard.server import Listening
-    from taut.supervisor.checkpoints.folder import Launch
+    from taut.supervisor.checkpoints.folder import Found, Launch
     from taut.supervisor.service import Supervisor
 
 
 @with_flags(
-    "workers island strategy topology codec finish seed scale_lr threads devices preload start engine "
-    "checkpoint_every keep_checkpoints bind port advertise transport link dashboard hosts same_file ssh_command "
+    "workers clients island strategy topology codec finish seed scale_lr threads devices preload start engine "
+    "checkpoint_every keep_checkpoints validate_every stop_early "
+    "bind port advertise transport link dashboard report_to hosts same_file ssh_command "
     "ssh_python ray_address ray_resources ray_placement ray_wait_s name runs_dir config log"
 )
 def run(
@@ -46,6 +61,7 @@ def run(
     quiet: Quiet = False,
     verbose: Verbose = False,
     logs: Logs = None,
+    require_signature: RequireSignature = None,
 ) -> None:
     """Train SCRIPT with several workers on this machine.
 
@@ -53,10 +69,13 @@ def run(
     is in worker-K.log in the run's folder. Ctrl-C drains the run and saves the model; a second Ctrl-C stops it.
     """
     refuse_launcher()
+    job = opened_job(script, require_signature, module=module, quiet=quiet or as_json)
     script = script_of(script, module)
     check_start(start)
     shown_logs = wanted_logs(logs, verbose=verbose, quiet=quiet or as_json)
-    settings = with_hosts(given.settings()).grouped().fitted()
+    settings = with_hosts(settings_of(given, job)).grouped().fitted()
+    if job is not None:
+        script, args = unpacked(job, settings), [*job.manifest.args, *(args or [])]
     set_up_log(settings.log)
     listening = opened(settings)
     launch = LocalRun(settings, script, args or [], start=start, command=shlex.join(sys.argv), listening=listening)
@@ -68,7 +87,7 @@ def run(
 
 def refuse_launcher() -> None:
     """Refuse to be one of several processes of another launcher: each would start workers of its own."""
-    from taut.worker.launched import found_launch
+    from taut.worker.joining.launched import found_launch
 
     launched = found_launch("auto")
     if launched is not None:
@@ -129,6 +148,7 @@ class LocalRun:
         folder_flag: str = "",  # a flag by which the script is told the run's folder
         listening: Listening | None = None,  # for the dashboard
         resumed: Supervisor | None = None,  # instead of a new run's
+        checkpoint: Found | None = None,  # that the run continues
     ) -> None:
         from taut.codecs.registry import kernels_of
         from taut.strategies.compatibility import codecs_in_use
@@ -141,7 +161,7 @@ class LocalRun:
         self.supervisor = resumed or new_supervisor(settings, command, launch_of(settings, script, args, start))
         self.name = self.supervisor.run_dir.name
         self.folder = resumed.run_dir if resumed else Path(settings.runs_dir) / self.name
-        self.parts = part_supervisors(settings, self.folder, command)
+        self.parts = part_supervisors(settings, self.folder, command, checkpoint)
         environments = [_environment(settings, each).variables() for each in (self.supervisor, *self.parts)]
         self.engine = engine(
             script,
@@ -162,7 +182,8 @@ class LocalRun:
         """Train to the end; ``logs`` says whose output is shown."""
         for each in (self.supervisor, *self.parts):
             each.start()
-        with shown(self._listening, self.supervisor, self.folder, display):
+        reporting = reported(self.settings.report_to, self.folder, display)
+        with shown(self._listening, self.supervisor, self.folder, display), reporting:
             return conduct(self.supervisor, self.engine, display, logs, self.parts)
 
 

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 from rich.markup import escape
 
-from taut.cli.options import Given, Json, RunName, with_flags
+from taut.cli.options import Given, Json, RunName, output_flag, with_flags
 from taut.cli.output.console import print_json, results
 from taut.cli.output.display import worker_table
 from taut.cli.output.format import duration_text, figures, public, score_text, worker_record
-from taut.cli.run_folder import find_run
+from taut.core.early_stopping import BEST_MODEL
 from taut.supervisor.metrics import cluster_rate, total
-from taut.supervisor.storage.store_reader import StoredRun
+from taut.supervisor.storage.store_reader import StoredRun, find_run
 from taut.supervisor.storage.store_writer import plain
 
 
 @with_flags("runs_dir config")
-def show(run: RunName = "latest", *, given: Given, as_json: Json = False) -> None:
+def show(
+    run: RunName = "latest",
+    *,
+    given: Given,
+    as_json: Json = False,
+    plot: Annotated[bool, output_flag("--plot", help="Also draw it into RUN.png, as `taut plot` does.")] = False,
+) -> None:
     """Show one run: its settings, workers, events and result."""
     record = find_run(given.settings().runs_dir, run)
+    if plot:
+        from taut.analysis.figures import write_figure
+
+        write_figure(record, Path(f"{record.summary.name}.png"))
     if as_json:
         print_json(as_object(record))
     else:
         _print(record)
+        if plot:
+            results().print(f"figure: {record.summary.name}.png", soft_wrap=True, markup=False)
 
 
 def as_object(record: StoredRun) -> dict[str, object]:
@@ -69,10 +84,12 @@ def _print(record: StoredRun) -> None:
     versions = "  ".join(f"{key} {value}" for key, value in record.versions.items())
     for label, text in (("settings", settings), ("versions", versions)):
         console.print(f"{label}: {escape(text)}")
+    best = summary.path / BEST_MODEL
     for label, text in (
         ("command", summary.command),
         ("folder", str(summary.path)),
         ("model", summary.model or "none"),
+        ("best model", str(best) if best.exists() else ""),
         ("error", summary.error),
     ):
         if text:

@@ -12,14 +12,14 @@ from taut.cli.options import Given, Module, Script, ScriptArgs, output_flag, run
 from taut.cli.output.console import notes
 from taut.engines.launchers.sbatch import BatchJob
 from taut.errors import Misuse, StorageFailed
-from taut.worker.main_script import module_of
+from taut.worker.joining.main_script import module_of
 
 STANDARD_OUTPUT = "-"
 
 
 @with_flags(
-    "strategy topology codec finish seed scale_lr threads checkpoint_every keep_checkpoints advertise transport link "
-    "name runs_dir log"
+    "clients strategy topology codec finish seed scale_lr threads checkpoint_every keep_checkpoints validate_every "
+    "stop_early advertise transport link name runs_dir log"
 )
 def slurm(
     *,
@@ -52,7 +52,7 @@ def slurm(
     chosen = script_of(script, module)
     stem = re.sub(r"[^A-Za-z0-9._-]", "_", module_of(chosen) or chosen.stem)
     # Checked here, so that a mistake shows now and not when the job starts, hours later.
-    settings = Given({**given.flags, "workers": nodes * workers_per_node}).settings().fitted()
+    settings = Given({**given.flags, "workers": nodes * workers_per_node}).settings().without_islands().fitted()
     named = {name: str(value) for name, value in given.flags.items() if value is not None}
     command = [sys.executable, *(["-m", module_of(chosen)] if module_of(chosen) else [str(chosen)]), *(args or [])]
     text = BatchJob(

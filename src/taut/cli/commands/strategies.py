@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Annotated, Any
 
 import typer
@@ -19,10 +20,15 @@ WIDE = 110  # columns
 
 def strategies(
     as_json: Annotated[bool, typer.Option("--json", help="Print one object instead of the table.")] = False,
+    matrix: Annotated[bool, typer.Option("--matrix", help="Show which codecs each takes, and why not others.")] = False,
 ) -> None:
     """List the strategies, with their parameters."""
     from taut.strategies import REGISTRY
 
+    if matrix:
+        pairs = codec_pairs()
+        typer.echo(json.dumps({"pairs": pairs}) if as_json else matrix_text(pairs, results().width))
+        return
     listed = [_described(name) for name in sorted(REGISTRY)]
     if as_json:
         typer.echo(json.dumps({"strategies": listed}))
@@ -46,6 +52,58 @@ def strategy_table(listed: Sequence[dict[str, Any]], width: int) -> Table:
             details = f"waits: {one['waits']}; returns: {one['returns']}" + (f"; {parameters}" if parameters else "")
             table.add_row(one["name"], Group(one["does"], Text(details, style="dim")))
     return table
+
+
+def codec_pairs() -> list[dict[str, str]]:
+    """Return every pair of a strategy and a codec, with the reason why it cannot work; empty if it can."""
+    from taut.plugins import CODECS
+    from taut.strategies import REGISTRY
+    from taut.strategies.compatibility import why_not
+
+    return [
+        {"strategy": strategy, "codec": codec, "why_not": why_not(REGISTRY[strategy], codec)}
+        for strategy in sorted(REGISTRY)
+        for codec in CODECS
+    ]
+
+
+def matrix_text(pairs: Sequence[dict[str, str]], width: int) -> str:
+    """Return a table of all pairs, codecs written downwards, and under it the reasons, each once.
+
+    >>> pairs = [{"strategy": "sync", "codec": codec, "why_not": why} for codec, why in {"topk": "", "t": "no"}.items()]
+    >>> print(matrix_text(pairs, 80))
+          t
+          o
+          p
+          k t
+    sync  + -
+    <BLANKLINE>
+    +: taken; -: not, because
+    sync: all but topk: no
+    """
+    codecs, strategies = (list(dict.fromkeys(pair[key] for pair in pairs)) for key in ("codec", "strategy"))
+    left, height = max(map(len, strategies)) + 2, max(map(len, codecs))
+    taken = {(pair["strategy"], pair["codec"]): not pair["why_not"] for pair in pairs}
+    lines = [" " * left + " ".join(codec.rjust(height)[row] for codec in codecs) for row in range(height)]
+    for strategy in strategies:
+        lines.append(strategy.ljust(left) + " ".join("-+"[taken[strategy, codec]] for codec in codecs))
+    refused: dict[tuple[str, str], list[str]] = {}  # by codecs and reason: strategies
+    for strategy in strategies:
+        reasons: dict[str, list[str]] = {}
+        for pair in pairs:
+            if pair["strategy"] == strategy and pair["why_not"]:
+                reasons.setdefault(pair["why_not"], []).append(pair["codec"])
+        for reason, unfit in reasons.items():
+            which = ", ".join(unfit) if len(unfit) < len(codecs) - 1 else "all but " + _others(codecs, unfit)
+            refused.setdefault((which, reason), []).append(strategy)
+    lines += ["", "+: taken; -: not, because"]
+    for (which, reason), by in refused.items():
+        lines += wrap(f"{', '.join(by)}: {which}: {reason}", width, subsequent_indent="  ")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _others(names: Sequence[str], some: Sequence[str]) -> str:
+    return ", ".join(name for name in names if name not in some) or "none"
 
 
 def _described(name: str) -> dict[str, Any]:

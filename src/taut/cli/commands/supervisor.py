@@ -9,16 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from taut.cli.commands.dashboard import opened, shown
+from taut.cli.commands.dashboard import opened, reopened, shown
 from taut.cli.discovery import announced, check_announce
 from taut.cli.launch import conduct, say_how_to_join
 from taut.cli.options import Given, Json, Quiet, complete_run, network_flag, run_flag, with_flags
 from taut.cli.output.console import notes, set_up_log
 from taut.cli.output.display import Display
+from taut.cli.reporting import reported
 from taut.cli.run_end import report_end
-from taut.cli.run_folder import find_run, new_supervisor
+from taut.cli.run_folder import new_supervisor
 from taut.config import AGREED, Settings
 from taut.errors import Misuse, Superseded
+from taut.supervisor.storage.store_reader import find_run
 from taut.transport.keys import read_keys_file
 
 if TYPE_CHECKING:
@@ -28,8 +30,8 @@ EVERYWHERE = "0.0.0.0"
 
 
 @with_flags(
-    "workers strategy topology codec finish seed scale_lr checkpoint_every keep_checkpoints bind port advertise "
-    "transport dashboard name runs_dir config log"
+    "workers clients strategy topology codec finish seed scale_lr checkpoint_every keep_checkpoints validate_every "
+    "stop_early bind port advertise transport dashboard report_to name runs_dir config log"
 )
 def supervisor(
     *,
@@ -80,11 +82,11 @@ def supervisor(
         found = _returned(settings, recover, standby, display)
         if found is None:
             return
-        service = found
+        service, listening = found, reopened(listening, settings, found.run_dir)
     else:
         if force:
             raise Misuse("--force", "--recover RUN beside it", "leave it out")
-        settings = given.settings(bind=EVERYWHERE).fitted()
+        settings = given.settings(bind=EVERYWHERE).without_islands().fitted()
         set_up_log(settings.log)
         made = read_keys_file(keys) if keys is not None else None
         listening = opened(settings)
@@ -94,7 +96,8 @@ def supervisor(
     say_how_to_join(service, display)
     folder = Path(settings.runs_dir) / service.run_dir.name
     bind = settings.bind if settings.sources["bind"] != "default" else EVERYWHERE
-    with announced(service, announce, bind, display), shown(listening, service, folder, display):
+    reporting = reported(settings.report_to, folder, display)
+    with announced(service, announce, bind, display), shown(listening, service, folder, display), reporting:
         ended = conduct(service, None, display)
     report_end(ended, folder, service.settings, display, as_json=as_json, quiet=quiet)
 

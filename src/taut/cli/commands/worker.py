@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from taut.cli.discovery import Wanted, find
 from taut.cli.launch import script_of
-from taut.cli.options import Given, Module, Script, ScriptArgs, network_flag, output_flag, with_flags
+from taut.cli.options import Given, Module, RequireSignature, Script, ScriptArgs, network_flag, output_flag, with_flags
 from taut.cli.output.console import notes
+from taut.cli.packing.unpack import opened_job, unpacked
 from taut.config import WorkerEnvironment, discovery_environment, found, joining
 from taut.engines.devices import device_variables
 from taut.engines.local import become, devices_of
@@ -39,6 +40,7 @@ def worker(
     wanted: Wanted,
     given: Given,
     quiet: Annotated[bool, output_flag("--quiet", "-q", help="Print only what SCRIPT prints, and errors.")] = False,
+    require_signature: RequireSignature = None,
 ) -> None:
     """Join a run with SCRIPT as one more worker, here.
 
@@ -48,8 +50,11 @@ def worker(
     Without --join the supervisor is found: in the folder --rendezvous, at TAUT_SUPERVISOR, in the folder
     TAUT_RENDEZVOUS, or in the local network, with the code that `taut supervisor --announce` shows.
     """
+    job = opened_job(script, require_signature, module=module, quiet=quiet)
     script = script_of(script, module)
     settings = given.settings()
+    if job is not None:
+        script, args = unpacked(job, settings), [*job.manifest.args, *(args or [])]
     (device,) = devices_of(1, settings.devices)
     console = notes()
     bind = settings.bind if settings.sources["bind"] != "default" else None

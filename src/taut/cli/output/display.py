@@ -13,9 +13,10 @@ from rich.text import Text
 
 from taut.cli.output.format import compression, duration_text, score_text, time_shares, times
 from taut.cli.output.progress_bar import RecentRates, progress_bar, progress_text
+from taut.core.early_stopping import BEST_MODEL
 from taut.core.messages import TIME_PARTS, Statistics
 from taut.quantities import size
-from taut.supervisor.metrics import cluster_rate, rate, total
+from taut.supervisor.metrics import clients_text, cluster_rate, privacy_text, rate, total
 from taut.supervisor.view import ClusterView, Outcome, WorkerRow, grouped
 
 ROWS_BESIDE = 6  # of the display, beside the workers' lines: the heading, the bar, figures, and some of what came before
@@ -163,6 +164,10 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
         if together.bytes_sent:
             console.print(f"exchange: {exchange_text(together)}", soft_wrap=True)
         console.print(f"replicas: {replicas_text(outcome)}", soft_wrap=True)
+    for kind, text in (("clients", clients_text), ("privacy", privacy_text)):
+        told = text(row.statistics for row in rows)
+        if told:
+            console.print(f"{kind}: {told}", soft_wrap=True)
     if outcome.identical is not None:
         console.print(f"finish: {finish_text(outcome)}", soft_wrap=True)
     if outcome.samples_again or outcome.samples_undone:
@@ -174,6 +179,8 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
         console.print(f"[red]failed:[/] {escape(failure)}", soft_wrap=True)
     if outcome.model is not None:
         console.print(f"model: {escape(str(outcome.model))}", soft_wrap=True)
+        if (best := outcome.model.with_name(BEST_MODEL)).exists():
+            console.print(f"model of the best evaluation: {escape(str(best))}", soft_wrap=True)
     for path in outcome.ensemble.values():
         console.print(f"  {escape(str(path))}", soft_wrap=True)
 

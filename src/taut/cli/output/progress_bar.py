@@ -84,8 +84,9 @@ def _position(view: ClusterView, rates: RecentRates) -> list[str]:
     share = share_done(view)
     if share is None:
         return []
-    words = [f"epoch {view.epoch + 1} of {view.epochs}" if view.epochs else f"epoch {view.epoch + 1}", f"{share:.0%}"]
-    rate = rates.together()
+    number = f"{view.unit} {view.epoch + 1}"
+    words = [f"{number} of {view.epochs}" if view.epochs else number, f"{share:.0%}"]
+    rate = rates.together() if view.unit == "epoch" else view.samples_trained / max(SETTLED_S, view.train_s)
     if view.epochs and view.state == "training" and view.train_s >= SETTLED_S and rate > 0:
         words.append(f"{time_text(view.samples_left / rate)} left")
     return words

@@ -32,6 +32,7 @@ class Bf16(Compressor):
     """
 
     name: ClassVar[str] = "bf16"
+    fine: ClassVar[bool] = True
     kernels = (*FEEDBACK_KERNELS, "floats.write_bf16")
     kind: ClassVar[Kind] = Kind.BRAINS
     piece: ClassVar[int] = 1 << 16

@@ -44,6 +44,7 @@ class DeMo(Compressor):
     """
 
     name: ClassVar[str] = "demo"
+    not_for_differences: ClassVar[str] = "it adds momentum to what it is given, and would send more than the difference"
     kernels = (*DCT_KERNELS, "kernels._add_values", "feedback._change", "feedback._infinite", "feedback._take")
     kind: ClassVar[Kind] = Kind.COSINES
     piece: ClassVar[int] = 16 * CHUNK

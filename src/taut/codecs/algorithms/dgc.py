@@ -51,6 +51,7 @@ class DGC(Compressor):
     """
 
     name: ClassVar[str] = "dgc"
+    not_for_differences: ClassVar[str] = "it adds momentum to what it is given, and would send more than the difference"
     kernels = ("feedback._change", "feedback._infinite", *SELECTION_KERNELS, "selection._gather_momentum")
     kind: ClassVar[Kind] = Kind.SPARSE
 

@@ -39,6 +39,7 @@ class Fp16(Compressor):
     """
 
     name: ClassVar[str] = "fp16"
+    fine: ClassVar[bool] = True
     kernels = (*FEEDBACK_KERNELS, "floats.read_fp16", "floats.write_fp16", "levels.block_maxima")
     kind: ClassVar[Kind] = Kind.HALVES
     piece: ClassVar[int] = BLOCK

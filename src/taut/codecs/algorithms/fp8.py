@@ -35,6 +35,7 @@ class Fp8(Compressor):
     """
 
     name: ClassVar[str] = "fp8"
+    fine: ClassVar[bool] = True
     kernels = ("kernels._add_values", "levels.read_fp8", "levels.update_fp8", "levels.write_fp8", "levels.block_maxima")
     kind: ClassVar[Kind] = Kind.EIGHTHS
     piece: ClassVar[int] = 1 << 16

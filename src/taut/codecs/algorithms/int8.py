@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class Int8(Compressor):
     """
 
     name: ClassVar[str] = "int8"
+    fine: ClassVar[bool] = True
     kernels = ("kernels._add_values", *LEVEL_KERNELS, "levels.round_blocks", "levels.update_levels")
     kind: ClassVar[Kind] = Kind.LEVELS
     piece: ClassVar[int] = 1 << 16
@@ -57,9 +58,10 @@ class Int8(Compressor):
         if isinstance(w, np.ndarray):
             scales, numbers = cpu.levels.update_levels(w, b, r, share, BLOCK, MOST, largest_scale(MOST))
             return CompressedPiece((scales, numbers.view(np.uint8)), None, elements=len(w))
-        from taut.codecs.kernels.triton.blocks import levels8
+        from taut.codecs.kernels.triton.blocks import levels8, levels8_there
 
-        return CompressedPiece(levels8(w, b, r, share, BLOCK), None, elements=len(w))
+        found: Any = levels8_there if memory.on_device else levels8
+        return CompressedPiece(found(w, b, r, share, BLOCK), None, elements=len(w))
 
     def body(self, pieces: Sequence[CompressedPiece], length: int) -> tuple[Array, ...]:
         return preamble(8, BLOCK), *super().body(pieces, length)

@@ -30,7 +30,7 @@ from taut.codecs.kernels import cpu
 from taut.codecs.math.ordered_sums import magnitude_sum
 from taut.codecs.parallel import run_chunks
 from taut.codecs.wire.layouts.sign_bits import minus_bits
-from taut.codecs.wire.payload import CHUNK, Header, Kind, build
+from taut.codecs.wire.payload import CHUNK, Header, Kind
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class Sign(Compressor):
             total[:] = total.sign() if hasattr(total, "sign") else np.sign(total)
             total *= scale
 
-    def payload(self, pieces: Sequence[CompressedPiece], lo: int, length: int) -> bytes:
+    def head_and_body(self, pieces: Sequence[CompressedPiece], lo: int, length: int) -> tuple[Header, tuple[Array, ...]]:
         piece = pieces[0]
         assert len(pieces) == 1 and isinstance(piece, SignPiece)
-        return build(Header(self.kind, piece.scale, lo, length, length), *piece.body)
+        return Header(self.kind, piece.scale, lo, length, length), piece.body
 
 
 def _signs_numpy(v: Any, scale: np.float32) -> SignPiece:

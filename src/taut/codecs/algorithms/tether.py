@@ -42,6 +42,9 @@ class Tether(SteeredCodec):
     """
 
     name: ClassVar[str] = "tether"
+    not_for_vectors: ClassVar[str] = (
+        "it tethers each worker to weights that all share, step by step: it has no vector to send"
+    )
     kernels: ClassVar[tuple[str, ...]] = (*SteeredCodec.kernels, "kernels._scan_tether")
 
     slack: float | None = None

@@ -51,6 +51,7 @@ class Threshold(SteeredCodec):
     """
 
     name: ClassVar[str] = "threshold"
+    not_for_vectors: ClassVar[str] = "it sends one quantum per element at most: too little for the work of many steps"
     kernels: ClassVar[tuple[str, ...]] = (*SteeredCodec.kernels, "kernels._scan_threshold")
 
     tau: float | None = None

@@ -7,7 +7,7 @@ Of error feedback, ``take`` or ``rest`` sets w = b, which the numba kernels do i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,12 @@ from taut.codecs.math.density_control import SAMPLE
 from taut.codecs.wire.payload import U32, bit_values
 from taut.codecs.wire.sign_list import Signs, collect
 
+MERGES = False  # payloads are added one after the other
 FUSES = False  # no compressor has a pass of its own over w, b and r
 Found = tuple[Tensor, Tensor]  # indices, and the signs there as ±1
 PIECE = 1 << 22  # elements in flight: 16 MB per temporary
+Entries = tuple[int, npt.NDArray[Any], npt.NDArray[np.float32]]  # the element from which they count, indices, values
+Levels = tuple[Tensor, Tensor]  # a scale for each block, and a whole number for each element
 
 
 def like(w: Tensor, number: int, filled: bool) -> Tensor:
@@ -144,6 +147,39 @@ def add_at(w: Tensor, b: Tensor, base: int, given: npt.NDArray[Any], values: npt
     indices, change = _tensor(w, given.astype(np.int64)) + base, _tensor(w, values)
     b[indices] += change
     w[indices] += change
+
+
+@torch.no_grad()
+def add_all_entries(targets: Sequence[Tensor], given: Sequence[Entries]) -> None:
+    """Add the values of all payloads to each of the targets, in this order; no index comes twice in a payload."""
+    for base, indices, values in given:
+        for target in targets:
+            where, change = _tensor(target, indices.astype(np.int64)) + base, _tensor(target, values)
+            target.index_add_(0, where, change)
+
+
+@torch.no_grad()
+def sum_levels(out: Tensor, given: Sequence[Levels | Tensor], block: int) -> None:
+    """Set ``out`` to the sum of all, in this order: of number x scale of its ``block``, or of what is decoded already."""
+    out.zero_()
+    for one in given:
+        if isinstance(one, Tensor):
+            out += one
+        else:
+            for start, values in level_pieces(*one, block):
+                out[start : start + len(values)] += values
+
+
+def level_pieces(scales: Tensor, numbers: Tensor, block: int) -> Iterator[tuple[int, Tensor]]:
+    """Yield number x scale piece by piece, with the first element of each piece."""
+    for start in range(0, len(numbers), PIECE):
+        some = numbers[start : start + PIECE]
+        whole = len(some) // block * block
+        of_blocks = scales[start // block : (start + whole) // block]
+        if whole:
+            yield start, (some[:whole].view(-1, block) * of_blocks[:, None]).view(-1)
+        if whole < len(some):
+            yield start + whole, some[whole:] * scales[-1]
 
 
 @torch.no_grad()

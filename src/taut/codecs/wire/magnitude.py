@@ -7,7 +7,6 @@ The bound is the same at every worker and at every moment of a run, for all must
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from taut.codecs.exact_grid import BITS, Grid
 from taut.codecs.parallel import run_chunks
@@ -44,15 +43,10 @@ def reach(payload: Bytes, head: Header, enough: float = 0.0) -> float:
     if head.kind in LAYOUTS:
         return LAYOUTS[head.kind].reach(head, body_of(payload))
     if head.kind is Kind.DENSE:
-        return _largest_of_many(read(payload, np.float32, head.length))
+        values = read(payload, np.float32, head.length)
+        return max(run_chunks(lambda start, stop: largest(values[start:stop]), 0, values.size, CHUNK), default=0.0)
     if head.kind in PAIRS or head.kind in COUNTS:
         pairs = head.kind in PAIRS
         numbers = read_pairs(payload, head)[1] if pairs else read(payload, COUNTS[head.kind], head.length)
         return head.quantum * largest(numbers)
     return head.quantum
-
-
-def _largest_of_many(values: npt.NDArray[np.float32]) -> float:
-    """Return max|x|, found piece by piece and on several threads where there are many."""
-
-    return max(run_chunks(lambda start, stop: largest(values[start:stop]), 0, values.size, CHUNK), default=0.0)

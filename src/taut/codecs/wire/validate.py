@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from taut.codecs.parallel import run_chunks
 from taut.codecs.wire.layouts import LAYOUTS, DenseLayout
-from taut.codecs.wire.layouts.base import check_length
+from taut.codecs.wire.layouts.base import Layout, check_length
 from taut.codecs.wire.payload import (
     CHUNK,
     COUNTS,
@@ -29,9 +30,9 @@ from taut.errors import MalformedMessage
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def validate(payload: Bytes, size: int) -> Header:
+def validate(payload: Bytes, size: int, layouts: Mapping[Kind, Layout] = LAYOUTS) -> Header:
     """Return the header of a payload that is right in every byte for a vector of ``size`` elements, or raise
-    ``MalformedMessage``.
+    ``MalformedMessage``. ``layouts``: of the bodies that compressors write.
 
     >>> from taut.codecs.wire.payload import build
     >>> words = np.array([3 << 1 | 1], np.uint32)
@@ -46,7 +47,7 @@ def validate(payload: Bytes, size: int) -> Header:
     if head.kind is Kind.RICE:
         rice_words(payload, head)
         return head
-    layout = LAYOUTS.get(head.kind)
+    layout = layouts.get(head.kind)
     if layout is None:
         check_length(head, body, head.body_nbytes)
     else:

@@ -34,11 +34,6 @@ class Curve:
     low: Array
     high: Array
 
-    @property
-    def banded(self) -> bool:
-        """Return whether seeds differ at all."""
-        return bool((self.high > self.low).any())
-
 
 @dataclass(frozen=True)
 class ChartData:
@@ -104,7 +99,7 @@ class ChartData:
         for which, line in lines.items():
             style = self.looks[which]
             axes.plot(line.x / unit, line.mean, color=style.color, linestyle=style.dash, linewidth=1.6)
-            if line.banded:
+            if (line.high > line.low).any():  # the seeds differ
                 axes.fill_between(line.x / unit, line.low, line.high, color=style.color, alpha=0.15, linewidth=0)
         axes.grid(True)
 

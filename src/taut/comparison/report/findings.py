@@ -33,7 +33,8 @@ def findings(summary: Sequence[Row], records: Sequence[RunRecord], target: Targe
         told += contest(rows, metric, f"{called} with {workers(count)}", higher=higher)
     most = max(row["workers"] for row in summary)
     rows = [row for row in summary if row["workers"] == most]
-    told += contest(rows, "samples_per_s", f"samples per second with {workers(most)}", higher=True)
+    if any(row.get("samples_per_s") for row in rows):  # else the script does not say how many samples a step has
+        told += contest(rows, "samples_per_s", f"samples per second with {workers(most)}", higher=True)
     told += contest(rows, "bytes_sent", f"bytes sent with {workers(most)}", higher=False, written=size)
     return told + _scaling(summary) + _troubles(summary, records)
 

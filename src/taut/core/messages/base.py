@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.inspect import FloatType, StrType
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 9
 SUPERVISOR = -1  # the supervisor's number among the ranks
 MAX_WORKERS = 65_536
 FLOAT32_MAX = 3.4028234663852886e38  # squares, and sums over a message, are finite float64
@@ -28,7 +28,8 @@ Real = Annotated[float, Meta(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]
 Amount = Annotated[float, Meta(ge=0.0, le=1e18)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e11)]
 Text = Annotated[str, Meta(max_length=4096)]  # for people to read, see ``Tidy``
-Name = Annotated[str, Meta(max_length=512, pattern=rf"\A[^{_UNPRINTABLE}]*\Z")]
+PRINTABLE = rf"\A[^{_UNPRINTABLE}]*\Z"
+Name = Annotated[str, Meta(max_length=512, pattern=PRINTABLE)]
 Word = Annotated[str, Meta(max_length=128, pattern=r"\A[!-~]*\Z")]  # a hash, a type, a kind
 PublicKey = Annotated[str, Meta(max_length=40, pattern=r"\A([0-9a-zA-Z.:+=^!/*?&<>()\[\]{}@%$#-]{40})?\Z")]
 

@@ -45,7 +45,8 @@ class Roster(Message, frozen=True):
 
 class Welcome(Tidy, Message, frozen=True):
     """Admission. ``settings``: the run's resolved settings as JSON; ``workers``: how many it starts with. ``phase``:
-    to begin in; should the run go on to another before this worker is ready, a ``Roster`` names it."""
+    to begin in; should the run go on to another before this worker is ready, a ``Roster`` names it. ``growths``: how many
+    of the phases so far began with a grown model."""
 
     rank: Rank
     run: Name
@@ -55,6 +56,7 @@ class Welcome(Tidy, Message, frozen=True):
     term: Count = 0  # how often the supervisor was restarted
     started: bool = False  # the run has started: this worker joins in mid-run
     phase: Count = 0
+    growths: Count = 0
 
 
 class Refusal(Tidy, Message, frozen=True):
@@ -75,10 +77,12 @@ class Start(Message, frozen=True):
 
 class NextPhase(Message, frozen=True):
     """All workers have made the steps of the phases before ``phase``: end yours, and begin this one. Wait for roster
-    ``version`` first: all must agree on the members that end the phase and that begin the next."""
+    ``version`` first: all must agree on the members that end the phase and that begin the next. ``growths``: how often
+    the model has grown; the last time, if that is new, with ``phase``, which keeps the strategy."""
 
     phase: Count
     version: Count = 0  # of the roster
+    growths: Count = 0
 
 
 class Drain(Tidy, Message, frozen=True):

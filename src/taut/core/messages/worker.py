@@ -9,6 +9,7 @@ from msgspec import Meta, Struct, field
 from taut.core.messages.base import (
     FLOAT32_MAX,
     MAX_WORKERS,
+    PRINTABLE,
     Amount,
     Count,
     Message,
@@ -90,6 +91,9 @@ class Statistics(Tidy, frozen=True):
     merge_s: Seconds = 0.0
     data_s: Seconds = 0.0
     counted: Annotated[str, Meta(max_length=1024)] = ""  # the strategy's figures, as in "rounds=40 dropped=3"
+    own_length: Count = 0  # samples of its own data, which is not leased; 0: it has none
+    own_passes: Count = 0  # passes over it that are complete
+    own_wanted: Count = 0  # passes over it that the script asks for, 0 while unknown
 
 
 # What a worker's time goes into. The parts sum to the wall time.
@@ -132,6 +136,44 @@ class Heartbeat(Tidy, Message, frozen=True):
     disputes: Annotated[list[Dispute], Meta(max_length=64)] = field(default_factory=list)
 
 
+class MetricPoint(Tidy, frozen=True):
+    """A value that the user's script has logged under ``name`` after ``step`` steps. None: it was not finite."""
+
+    step: Count
+    name: Annotated[str, Meta(max_length=128, pattern=PRINTABLE)]
+    value: Real | None = None
+
+
+MOST_LOGGED = 1024  # points in a message
+
+
+class Logged(Message, frozen=True):
+    """Values that the user's script has logged since the last such message."""
+
+    points: Annotated[list[MetricPoint], Meta(max_length=MOST_LOGGED)]
+
+
+IMAGE_NBYTES = 1 << 20
+
+
+class LoggedImage(Message, frozen=True):
+    """An image that the user's script has logged; one payload frame: a PNG file of at most ``IMAGE_NBYTES``."""
+
+    step: Count
+    name: Annotated[str, Meta(max_length=128, pattern=PRINTABLE)]
+
+
+class Validated(Tidy, Message, frozen=True):
+    """The score that the script's validation function gave this worker's replica as it was after ``step`` steps, in the
+    course of the run. None: it was not finite, or the function raised, as ``note`` says. ``took_s``: the evaluation."""
+
+    step: Count
+    score: Real | None = None
+    lower_is_better: bool = False
+    took_s: Seconds = 0.0
+    note: Text = ""
+
+
 class Done(Message, frozen=True):
     """The worker's loop is over. ``leaving``: it goes now and does not wait for the end of the run. ``begun``: leases
     that are partly trained on; other unreported leases were never begun. ``said``: as in ``Heartbeat``."""
@@ -142,9 +184,13 @@ class Done(Message, frozen=True):
 
 
 class PhaseDone(Message, frozen=True):
-    """The worker has made the steps of all phases before ``phase``; it continues the present one until ``NextPhase``."""
+    """The worker has made the steps of all phases before ``phase``; it continues the present one until ``NextPhase``.
+    ``growths``: how often its script has asked for a grown model; if that is more often than the run's model has grown,
+    ``model`` is the one that it asks for."""
 
     phase: Count
+    growths: Count = 0
+    model: Annotated[list[TensorSpec], Meta(max_length=100_000)] = field(default_factory=list)
 
 
 class Failed(Tidy, Message, frozen=True):
@@ -161,7 +207,8 @@ class Digest(Tidy, Message, frozen=True):
 
     The rest is about the trained replica before any averaging: ``score`` of the user's validation (None: there is none),
     ``distance`` from the mean relative to the mean's norm (-1: not measured), or else a ``sketch`` for an estimate, and a
-    ``note`` of errors, for the record."""
+    ``note`` of errors, for the record. ``island``: the number that all processes of its island have in common, by which
+    the runs of all parts choose the same island; None: its own rank."""
 
     digest: Word
     exact: bool
@@ -172,6 +219,7 @@ class Digest(Tidy, Message, frozen=True):
     distance: Annotated[float, Meta(ge=-1.0, le=FLOAT32_MAX)] = -1.0
     sketch: Annotated[list[Real], Meta(max_length=1024)] = field(default_factory=list)
     note: Text = ""
+    island: Rank | None = None
 
 
 UPLOAD_NBYTES = 1 << 20  # of the final model in one part: small beside any queue, large beside its header
@@ -216,12 +264,14 @@ class Returned(Message, frozen=True):
 
 class CheckpointBegun(Message, frozen=True):
     """This worker's part of checkpoint ``number`` is copied. ``holds``: its leases, from the first index that is not
-    trained on in that copy. Leases reported as done after this are not in the checkpoint."""
+    trained on in that copy. Leases reported as done after this are not in the checkpoint. ``island``: the number under
+    which all processes of its island file their parts; None: its own rank."""
 
     number: Count
     holds: Annotated[list[Lease], Meta(max_length=65_536)]
     phase: Count = 0  # that this worker is in
     steps: Count = 0  # that it has made
+    island: Rank | None = None
 
 
 class CheckpointDone(Tidy, Message, frozen=True):
@@ -240,6 +290,8 @@ WorkerMessage = (
     | Returned
     | Ready
     | Heartbeat
+    | Logged
+    | LoggedImage
     | LeaseRequest
     | LeaseTaken
     | ReserveSeen
@@ -252,4 +304,5 @@ WorkerMessage = (
     | HandedOver
     | CheckpointBegun
     | CheckpointDone
+    | Validated
 )

@@ -1,10 +1,14 @@
 // The dashboard's page. What it shows came from workers that may lie: every text is set as text (textContent), never as
 // HTML. The server's Content-Security-Policy forbids the other ways too (Trusted Types, no inline script).
 
+import {COLORS, PARTS, drawCharts, resetZoom, set} from "./charts.js";
+import {bytes, number, time} from "./format.js";
+import {drawTopology} from "./topology.js";
+
 const $ = (id) => document.getElementById(id);
 const STORED = "taut-dashboard-secret";  // of this tab and this origin; a cookie would go to every port of the host
 const points = [];
-let lastEvent = 0, secretForAll = false, over = false;
+let lastEvent = 0, secretForAll = false, over = false, paused = false, latest = null, seenAt = 0;
 
 // A link from `taut dashboard RUN --link` carries the secret behind the #, which browsers do not send.
 const linked = new URLSearchParams(location.hash.slice(1)).get("secret");
@@ -18,22 +22,6 @@ const make = (name, text = "", kind = "") => {
   made.textContent = text;
   made.className = kind;
   return made;
-};
-
-const number = (value, digits = 0) =>
-  value === null ? "–" : value.toLocaleString("en", {maximumFractionDigits: digits, minimumFractionDigits: digits});
-
-const bytes = (value) => {
-  const units = ["B", "kB", "MB", "GB", "TB"];
-  let at = 0;
-  for (; value >= 1000 && at < 4; at++) value /= 1000;
-  return `${number(value, at ? 1 : 0)} ${units[at]}`;
-};
-
-const time = (seconds) => {
-  const whole = Math.floor(seconds), two = (value) => String(value).padStart(2, "0");
-  return whole < 3600 ? `${Math.floor(whole / 60)}:${two(whole % 60)}`
-    : `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
 };
 
 // Above the figures: what came of the last order, and what is wrong with the run or the connection just now.
@@ -57,8 +45,13 @@ function showRun(run) {
   $("state").className = `chip ${KIND[run.state] ?? ""}`;
   $("how").textContent = [run.strategy, run.topology, run.codec].filter(Boolean).join(" · ");
   over = run.state === "finished" || run.state === "failed";
-  $("unlock").hidden = over;  // nothing is left to steer
-  const share = run.samples_total ? `${Math.floor(100 * run.samples_done / run.samples_total)}%` : "";
+  for (const act of ["unlock", "end", "checkpoint", "pause"]) $(act).hidden = over;  // nothing is left to steer
+  $("pass").hidden = run.epoch === null || !run.samples_total;
+  if (!$("pass").hidden) {
+    const share = run.samples_done / run.samples_total;
+    $("done").value = share;
+    $("passname").textContent = `pass ${run.epoch + 1}: ${Math.floor(100 * share)}% of ${number(run.samples_total)} samples`;
+  }
   const figures = [
     ["time", time(run.wall_s)],
     ["workers", run.state === "waiting" ? `${run.workers} of ${run.workers + run.expected}` : `${run.workers}`],
@@ -66,7 +59,7 @@ function showRun(run) {
     ["samples/s, all the time", number(run.samples_per_s)],
     ["sent", bytes(run.bytes_sent)],
   ];
-  if (run.epoch !== null && share) figures.splice(1, 0, ["epoch", `${run.epoch + 1}, ${share}`]);
+  if (run.loss !== null) figures.push(["loss", number(run.loss, 4)]);
   if (run.staleness !== null) figures.push(["staleness, steps", number(run.staleness, 1)]);
   if (run.consensus !== null) figures.push(["consensus distance", run.consensus.toPrecision(2)]);
   if (run.identical !== null) figures.push(["replicas", run.identical ? "identical" : "different"]);
@@ -83,7 +76,7 @@ const rows = new Map();
 
 function workerRow(rank) {
   const row = make("tr");
-  for (const head of document.querySelectorAll("th")) {
+  for (const head of document.querySelectorAll("thead th")) {
     row.append(make("td", "", head.className || "text"));
     if (head.className) row.lastChild.dataset.label = head.textContent;  // shown where there is no room for a table
   }
@@ -92,6 +85,9 @@ function workerRow(rank) {
   button.dataset.rank = rank;
   button.setAttribute("aria-label", `Drain worker ${rank}`);
   row.lastChild.append(button);
+  const bar = row.cells[9].appendChild(make("div", "", "bar"));
+  bar.setAttribute("role", "img");
+  PARTS.forEach((part, index) => { bar.appendChild(make("span")).style.background = COLORS[index]; });
   return row;
 }
 
@@ -105,12 +101,14 @@ function showWorkers({total, workers}) {
     const texts = [
       String(worker.rank), worker.host, gone && worker.reason ? `gone: ${worker.reason}` : worker.state,
       number(worker.steps), number(worker.samples_per_s), number(worker.loss, 4), number(worker.staleness, 1),
-      number(worker.refused),
+      bytes(worker.bytes_sent), number(worker.refused),
     ];
     texts.forEach((text, at) => {
       if (row.cells[at].textContent !== text) row.cells[at].textContent = text;
     });
-    row.cells[7].className = worker.refused ? "n bad" : "n";
+    row.cells[2].className = gone && worker.reason !== "left" ? "text bad" : "text";
+    row.cells[8].className = worker.refused ? "n bad" : "n";
+    showParts(row.cells[9].firstChild, worker.parts);
     row.lastChild.firstChild.hidden = gone || over;
     return row;
   });
@@ -118,10 +116,42 @@ function showWorkers({total, workers}) {
   if (shown.length !== body.rows.length || shown.some((row, at) => row !== body.rows[at])) body.replaceChildren(...shown);
 }
 
+// A worker's time as a bar of its parts.
+function showParts(bar, parts) {
+  const whole = PARTS.reduce((sum, part) => sum + (parts[part] ?? 0), 0) || 1;
+  const told = PARTS.map((part, index) => {
+    const share = 100 * (parts[part] ?? 0) / whole;
+    bar.children[index].style.width = `${share}%`;
+    return `${part} ${number(share)}%`;
+  }).join(", ");
+  if (bar.title !== told) {
+    bar.title = told;
+    bar.setAttribute("aria-label", told);
+  }
+}
+
+// The workers whose time can be looked at alone.
+function showChoices(workers) {
+  const ranks = workers.filter((worker) => worker.state !== "gone").slice(0, 100).map((worker) => String(worker.rank));
+  const select = $("whose"), now = [...select.options].slice(1).map((option) => option.value);
+  if (ranks.join() === now.join()) return;
+  const chosen = select.value;
+  select.replaceChildren(select.options[0], ...ranks.map((rank) => {
+    const option = make("option", `worker ${rank}`);
+    option.value = rank;
+    return option;
+  }));
+  select.value = ranks.includes(chosen) ? chosen : "all";
+  if (select.value !== chosen) set("worker", "all");
+}
+
+const fits = (line) => line.textContent.toLowerCase().includes($("filter").value.trim().toLowerCase());
+
 function showEvents({events, last}) {
   for (const event of events) {
     const line = make("li");
     line.append(make("span", time(event.time_s)), `${event.kind}: ${event.text}`);
+    line.hidden = !fits(line);
     $("events").prepend(line);
     lastEvent = Math.max(lastEvent, event.number);
   }
@@ -129,49 +159,43 @@ function showEvents({events, last}) {
   if (last < lastEvent) lastEvent = last;  // a supervisor that came back counts anew
 }
 
-function draw(svg, pick, digits) {
-  const shown = points.filter((point) => pick(point) !== null);
-  const width = svg.clientWidth || 500, height = svg.clientHeight || 176;
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.replaceChildren();
-  if (shown.length < 2) return;
-  const values = shown.map(pick);
-  const low = Math.min(0, ...values) < 0 ? Math.min(...values) : 0, high = Math.max(...values, low + 1e-9);
-  const from = shown[0].time_s, span = (shown.at(-1).time_s - from) || 1;
-  const x = (point) => 4 + (width - 8) * (point.time_s - from) / span;
-  const y = (value) => height - 18 - (height - 34) * (value - low) / (high - low);
-  const piece = (name, attributes, text = "") => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    made.textContent = text;
-    svg.append(made);
-  };
-  for (const value of [low, (low + high) / 2, high]) {
-    piece("line", {x1: 0, x2: width, y1: y(value), y2: y(value)});
-    piece("text", {x: 2, y: y(value) - 3}, number(value, digits));
-  }
-  piece("text", {x: 2, y: height - 4}, time(from));
-  piece("text", {x: width - 2, y: height - 4, "text-anchor": "end"}, time(shown.at(-1).time_s));
-  piece("path", {d: shown.map((point, at) => `${at ? "L" : "M"}${x(point).toFixed(1)} ${y(pick(point)).toFixed(1)}`).join("")});
-}
-
-function drawAll() {
-  const last = points.at(-1);
-  $("rate").textContent = last ? number(last.samples_per_s) : "";
-  $("loss").textContent = last ? number(last.loss, 4) : "";
-  draw($("throughput"), (point) => point.samples_per_s, 0);
-  draw($("losses"), (point) => point.loss, 3);
-}
-
 function show(look) {
   secretForAll = look.run.secret_for === "everything";
   notice("connection", "");
-  showRun(look.run);
-  showWorkers(look.workers);
-  showEvents(look.events);
+  seenAt = Date.now();
   if (look.fresh) points.length = 0;
   points.push(...look.points);
-  if (look.points.length) drawAll();
+  showEvents(look.events);
+  latest = {...look, changed: look.fresh || look.points.length > 0 || (latest?.changed ?? false)};
+  if (!paused) showLatest();
+}
+
+function showLatest() {
+  if (!latest) return;
+  showRun(latest.run);
+  showWorkers(latest.workers);
+  showChoices(latest.workers.workers);
+  drawTopology(latest.topology, latest.workers.workers);
+  if (latest.changed) drawCharts(points);
+  latest.changed = false;
+}
+
+async function showAbout() {
+  const answer = await request("/api/settings", {}, secretForAll);
+  if (!answer.ok) {
+    notice("order", await problem(answer));
+    return;
+  }
+  const {command, settings, versions, folder, files} = await answer.json();
+  $("command").textContent = command;
+  const lines = [...Object.entries(settings), ...Object.entries(versions).map(([name, version]) => [`version of ${name}`, version]),
+    ["folder", folder], ...files.map(([name, nbytes]) => [name, bytes(nbytes)])];
+  $("settings").replaceChildren(...lines.map(([name, value]) => {
+    const row = make("tr");
+    row.append(make("th", name), make("td", value));
+    row.firstChild.scope = "row";
+    return row;
+  }));
 }
 
 // -------------------------------------------------------------------------------------------- what is asked
@@ -188,8 +212,10 @@ const problem = async (answer) => {
   return [told.error, told.remedy].filter(Boolean).join("; ");
 };
 
-function ask(question, secretToo) {
+function ask(question, secretToo, expelToo = false) {
   $("question").textContent = question;
+  $("expelfield").hidden = !expelToo;
+  $("expel").checked = false;
   $("field").hidden = !secretToo;
   $("secret").value = "";
   $("ask").returnValue = "";
@@ -204,12 +230,12 @@ function ask(question, secretToo) {
   });
 }
 
-async function drain(rank) {
+async function act(question, path, body = () => ({}), expelToo = false) {
   const known = sessionStorage.getItem(STORED) !== null;
-  if (!await ask(`Worker ${rank} hands over what it has and leaves; the others go on.`, !known)) return;
+  if (!await ask(question, !known, expelToo)) return;
   try {
-    const answer = await request(`/api/workers/${rank}/drain`, {
-      method: "POST", headers: {"Content-Type": "application/json"}, body: "{}",
+    const answer = await request(path, {
+      method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(body()),
     });
     if (answer.status === 401) sessionStorage.removeItem(STORED);
     notice("order", answer.ok ? (await answer.json()).said : await problem(answer));
@@ -217,6 +243,9 @@ async function drain(rank) {
     notice("order", "the server does not answer");
   }
 }
+
+const drain = (rank) => act(`Worker ${rank} hands over what it has and leaves; the others go on.`,
+  `/api/workers/${rank}/drain`, () => ({expel: $("expel").checked}), true);
 
 // An EventSource cannot send headers, so the stream is read from a fetch.
 async function watch() {
@@ -256,7 +285,7 @@ async function keepWatching() {
       wait = 2;
     }
     if (wait === 2) notice("connection", over ? "The run is over, and its server has ended: taut dashboard RUN shows it again."
-      : "The server does not answer; trying again.");
+      : `The server does not answer; trying again. What is shown is ${time((Date.now() - seenAt) / 1000)} old.`);
     await new Promise((resolve) => setTimeout(resolve, 1000 * wait + 200));
   }
 }
@@ -271,5 +300,22 @@ $("ask").addEventListener("submit", (event) => {
 });
 $("no").addEventListener("click", () => $("ask").close(""));
 $("unlock").addEventListener("click", () => ask("To steer the run from this tab:", true));
-addEventListener("resize", drawAll);
+$("end").addEventListener("click", () => act("The run ends in order: workers finish their step, and the model is saved.", "/api/drain"));
+$("checkpoint").addEventListener("click", () => act("A checkpoint is written now.", "/api/checkpoint"));
+$("pause").addEventListener("click", () => {
+  paused = !paused;
+  $("pause").setAttribute("aria-pressed", String(paused));
+  $("pause").textContent = paused ? "Go on showing" : "Pause the page";
+  if (!paused) showLatest();
+});
+$("view").addEventListener("submit", (event) => event.preventDefault());
+$("smoothing").addEventListener("input", (event) => set("smoothing", Number(event.target.value)));
+$("log").addEventListener("change", (event) => set("log", event.target.checked));
+$("perworker").addEventListener("change", (event) => set("perWorker", event.target.checked));
+$("whose").addEventListener("change", (event) => set("worker", event.target.value === "all" ? "all" : Number(event.target.value)));
+$("whole").addEventListener("click", resetZoom);
+$("filter").addEventListener("input", () => {
+  for (const line of $("events").children) line.hidden = !fits(line);
+});
+$("about").addEventListener("toggle", () => { if ($("about").open) showAbout(); });
 keepWatching();

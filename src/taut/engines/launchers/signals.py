@@ -14,7 +14,7 @@ from typing import Any
 from taut.engines.launchers.base import Launch
 from taut.engines.launchers.supervisor_process import DRAIN, RESTART, SupervisorProcess
 from taut.errors import Expelled
-from taut.worker.script_worker import worker_open
+from taut.worker.joining.script_worker import worker_open
 
 SAME_S = 3.0  # a launcher passes on a Ctrl-C that the terminal has given to all of us already
 END_S = 25.0  # torchrun and Slurm kill a process 30 s after their SIGTERM

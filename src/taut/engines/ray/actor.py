@@ -22,7 +22,7 @@ from typing import Any
 
 from taut.engines.local import LocalEngine
 from taut.engines.script import exit_code
-from taut.worker.main_script import module_of
+from taut.worker.joining.main_script import module_of
 
 NEWS_S, LOOK_S = 1.0, 0.05  # a call of `news` ends after this time; how often it looks
 PIECE = 1 << 20

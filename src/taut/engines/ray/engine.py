@@ -25,7 +25,7 @@ from taut.engines.ray.resources import actor_options, check_room
 from taut.errors import Misuse, RunFailed, TautError
 from taut.quantities import parse_resources
 from taut.transport.keys import read_token_file
-from taut.worker.main_script import module_of
+from taut.worker.joining.main_script import module_of
 
 if TYPE_CHECKING:
     from taut.config import Settings

@@ -25,7 +25,7 @@ from taut.engines.ssh.sources import sources_of
 from taut.engines.ssh.verdict import Wanted, listening_address, problems, unreachable, warnings
 from taut.errors import Misuse
 from taut.transport.endpoint import own_address
-from taut.worker.main_script import module_of
+from taut.worker.joining.main_script import module_of
 
 PYTHON = "python3"
 MEANWHILE = "taut.supervisor.service"  # what a run imports next, while the hosts answer: half a second

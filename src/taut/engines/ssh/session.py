@@ -73,6 +73,9 @@ class Told(Struct, frozen=True):
     lost: bool = False
 
 
+TOLD = msgspec.json.Decoder(Told)  # made once, by one thread: threads that made it side by side have crashed
+
+
 def command(host: Host, ssh: Sequence[str], python: str) -> list[str]:
     """Return the command line that starts Python on the host. It has no secrets: anybody can read it.
 
@@ -170,7 +173,7 @@ class Session:
 
     def _take(self, line: bytes) -> None:
         if self.ready:
-            told = msgspec.json.decode(line, type=Told)
+            told = TOLD.decode(line)
             self._events.put((self.number, Told(facts=_with_python(told.facts, self.python)) if told.facts else told))
         elif line.startswith(VERSION.encode()) and not self.python:
             self.python = line.decode("utf-8", "replace").removeprefix(VERSION).strip()[:20]

@@ -12,7 +12,7 @@ from taut.simulator.models.speeds import Pace
 from taut.simulator.script.comm import Switchboard, VirtualCommThread, VirtualTransport
 from taut.simulator.script.fibers import NS, Fiber
 from taut.simulator.trace import Trace
-from taut.worker.connection import Connector
+from taut.worker.joining.connection import Connector
 from taut.worker.time_split import Stopwatch
 
 
@@ -45,6 +45,10 @@ class VirtualWatch(Stopwatch):
             whole_ns = self.pace.step_ns(self.worker, self.steps)
             self._spend(round(whole_ns * self._batches * self.slowed() * (share - self._share)))
             self._share = share
+
+    @property
+    def elsewhere(self) -> bool:
+        return not self.fiber.runs_here
 
     def weigh(self, batches: float) -> None:
         self._batches, self.weighs = batches, True

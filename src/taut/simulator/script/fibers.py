@@ -102,6 +102,11 @@ class Fiber:
         self._thread = threading.Thread(target=context.run, args=(self._run,), name=name, daemon=True)
         loop.fibers.append(self)
 
+    @property
+    def runs_here(self) -> bool:
+        """Return whether the calling thread is the fiber's."""
+        return threading.current_thread() is self._thread
+
     def resume(self) -> None:
         """Let the fiber run until it parks or ends. Called by the loop."""
         if self.done:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
+import torch
 
 from taut.simulator.result import HistoryPoint
 from taut.simulator.script.connection import VirtualConnector
@@ -14,6 +14,7 @@ from taut.simulator.script.supervisor import VirtualSupervisor
 
 LOOKS = 64  # at most, spread evenly over the run
 SHOWN_EVERY = 64  # steps
+SAMPLE = 1 << 18  # elements of a vector from which distances are measured, at most
 
 
 class Observer:
@@ -53,27 +54,16 @@ class Observer:
 
     def _look(self, here: Any, live: list[Any], now_s: float) -> None:
         """Score the mean of all replicas, and measure their distance from it. ``here``: the worker that has just stepped;
-        others may be in the middle of a backward, and their weights must not be touched."""
-        vectors = [np.asarray(session.params.host(session.params.vector), np.float64) for session in live]
-        mean = np.mean(vectors, axis=0)
-        norm = float(np.linalg.norm(mean)) or 1.0
-        distance = float(np.sqrt(np.mean([np.sum((vector - mean) ** 2) for vector in vectors]))) / norm
-        shared = np.mean(
-            [np.asarray(session.params.host(session.replica.shared()), np.float64) for session in live], axis=0
-        )
-        self._looks.append((now_s, self._score(here, shared), distance))
+        others may be in the middle of a backward, and their weights must not be touched. Of a model that grows, those
+        count that are as far as this one."""
+        size, score = here.replica.params.size, None
+        live = [session for session in live if session.replica.params.size == size]
+        if here.validation.validate is not None:
+            score = _score(here, _mean([session.replica.shared() for session in live]))
+        self._looks.append((now_s, score, _distance([session.replica.params.vector for session in live])))
         if len(self._looks) > LOOKS:
             self._looks = self._looks[1::2]
             self._every *= 2
-
-    def _score(self, session: Any, mean: Any) -> float | None:
-        if session.validation.validate is None:
-            return None
-        own = session.params.host(session.params.vector).copy()
-        session.params.load(mean.astype(np.float32))
-        score: float | None = session.validation.score(session.params.model)
-        session.params.load(own)
-        return score
 
     def history(self) -> tuple[HistoryPoint, ...]:
         return tuple(self._points)
@@ -83,3 +73,28 @@ class Observer:
 
     def distances(self) -> tuple[tuple[float, float], ...]:
         return tuple((time_s, distance) for time_s, _, distance in self._looks)
+
+
+def _mean(vectors: Sequence[Any]) -> torch.Tensor:
+    """Return the mean in float64, on the device of the vectors."""
+    total = torch.zeros(len(vectors[0]), dtype=torch.float64, device=torch.as_tensor(vectors[0]).device)
+    for vector in vectors:
+        total += torch.as_tensor(vector)
+    return total / len(vectors)
+
+
+def _distance(vectors: Sequence[Any]) -> float:
+    """Return the root of the mean squared distance from the mean, as a share of the mean's norm; of large vectors it is
+    that of a sample."""
+    step = -(-len(vectors[0]) // SAMPLE)
+    sampled = torch.stack([torch.as_tensor(vector)[::step].double() for vector in vectors])
+    mean = sampled.mean(0)
+    return float((sampled - mean).square().sum(1).mean().sqrt()) / (float(mean.norm()) or 1.0)
+
+
+def _score(session: Any, mean: torch.Tensor) -> float | None:
+    own = session.params.tensor.clone()
+    session.params.load(mean.float())
+    score: float | None = session.validation.score(session.params.model)
+    session.params.load(own)
+    return score

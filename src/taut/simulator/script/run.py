@@ -35,9 +35,9 @@ from taut.strategies.compatibility import combine
 from taut.strategies.rate_scaling import scaling_in
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.view import grouped
-from taut.worker.connection import CONNECTOR
-from taut.worker.main_script import import_folder, module_of, run_main
-from taut.worker.script_worker import script_end
+from taut.worker.joining.connection import CONNECTOR
+from taut.worker.joining.main_script import import_folder, module_of, run_main
+from taut.worker.joining.script_worker import script_end
 
 Progress = Callable[[float, int], None]  # virtual seconds, steps of all workers
 
@@ -181,7 +181,8 @@ class ScriptRun:
         observed = self.observer.history(), self.observer.scores(), self.observer.distances()
         reached = outcome.consensus, outcome.identical, outcome.validation
         counted = {"events": self.loop.events, "real_s": real_s}
-        phase, missed = self.supervisor.cluster.ledger.phase, self.injection.missed()
+        ledger, missed = self.supervisor.cluster.ledger, self.injection.missed()
+        phase = ledger.phase - ledger.growths  # of the schedule of strategies
         return Simulated(
             self.scenario, outcome.wall_s, workers, gone, *observed, *reached, counted, error, outcome, phase, missed
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from taut.core.messages import TIME_PARTS, Statistics
 
@@ -46,6 +46,7 @@ class Account:
         self, steps: int, samples: int, dense_nbytes: int, staleness: float, density: float, counted: str
     ) -> Statistics:
         """Return the account in the figures of a real run."""
+        spent: dict[str, Any] = {f"{part}_s": spent * 1e-9 for part, spent in zip(TIME_PARTS, self.spent_ns, strict=True)}
         return Statistics(
             steps=steps,
             samples=samples,
@@ -56,6 +57,6 @@ class Account:
             staleness=staleness,
             density=density,
             wall_s=sum(self.spent_ns) * 1e-9,
-            **{f"{part}_s": spent * 1e-9 for part, spent in zip(TIME_PARTS, self.spent_ns, strict=True)},
             counted=counted[:1024],
+            **spent,
         )

@@ -82,7 +82,7 @@ class MethodWorker(TimedWorker):
         return self._world.method.owing(self.method_state)
 
     def hand_off(self) -> Turn:
-        if self._world.sizes.coded_kind and self._world.keeps_residual:
+        if self._world.sizes.coded_kinds and self._world.keeps_residual:
             self._world.send_residual(self)
         yield None
 

@@ -43,7 +43,7 @@ class MethodTiming(TimingWorld[MethodWorker]):
         self.copies = method.vector == "gradients"
         self.hands_over = method.hands_over
         self.elects = method.majority and method.takes_newcomers
-        coded = bool(self.sizes.coded_kind)
+        coded = bool(self.sizes.coded_kinds)
         whole = self.sizes.coder is not None  # a codec of vectors encodes all of one, that of a stream a fragment
         whole_ns = round(cost.encode_s(scenario.parameters) * SECOND_NS)
         self.encode_ns = (whole_ns if whole else encode_ns(cost, scenario)) if coded else 0
@@ -237,7 +237,7 @@ class MethodTiming(TimingWorld[MethodWorker]):
 
     def _costs(self, kind: str, nbytes: int) -> tuple[int, int]:
         """Return what sending a message, and what hearing it, costs a worker's thread."""
-        per_byte = self.absorb_ns_per_byte if kind == self.sizes.coded_kind else self.heard_ns_per_byte
+        per_byte = self.absorb_ns_per_byte if kind in self.sizes.coded_kinds else self.heard_ns_per_byte
         return self.message_ns + int(nbytes * self.send_ns_per_byte), self.message_ns + int(nbytes * per_byte)
 
     def changed(self, now_ns: int, gone: int | None) -> None:

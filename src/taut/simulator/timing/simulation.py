@@ -22,7 +22,6 @@ from taut.simulator.timing.methods import MethodTiming
 from taut.simulator.timing.streams import StreamTiming
 from taut.simulator.timing.worker import Setting
 from taut.simulator.timing.world import TimingWorld
-from taut.strategies.allreduce.sync import Sync
 from taut.strategies.compatibility import Combination, combine
 
 if TYPE_CHECKING:
@@ -63,6 +62,9 @@ def simulate_timing(
     )
     if chosen.phases > 1:
         raise Misuse(f"strategy {scenario.strategy!r}", "a single phase, where only time is simulated", "give it alone")
+    if chosen.strategy.settings.get("clients"):
+        expected = "workers that are one client each, where only time is simulated"
+        raise Misuse(f"strategy {scenario.strategy!r}", expected, "leave clients out; or simulate a script")
     setting = Setting(scenario, chosen, detect_s, trace, progress, noise)
     world: TimingWorld[Any]
     if chosen.strategy.is_method:
@@ -87,9 +89,9 @@ def _check_streams(scenario: Scenario, name: str) -> None:
 
 def _check_gathering(scenario: Scenario, chosen: Combination) -> None:
     method, workers = chosen.strategy.method(), scenario.workers
-    many = workers > STREAM_WORKERS and isinstance(method, Sync)
+    many = workers > STREAM_WORKERS and bool(method.summed_numbers)
     if many and coder_for(method, chosen.codec, workers) is not None:
-        given = f"sync of {workers} workers with codec {chosen.codec!r}: everybody sends to everybody"
+        given = f"{method.name} of {workers} workers with codec {chosen.codec!r}: everybody sends to everybody"
         raise Misuse(given, f"at most {STREAM_WORKERS} workers", "leave the codec out: a ring scales")
 
 

@@ -24,6 +24,7 @@ from taut.strategies.allreduce.group import LEAST_SEGMENT_ELEMENTS, OWN_NUMBERS,
 from taut.strategies.allreduce.sync import Sync
 from taut.strategies.allreduce.sync_state import ELEMENTS_PER_MIB
 from taut.strategies.local import Local
+from taut.strategies.server.easgd import EASGD
 from taut.strategies.server.server import Server
 from taut.strategies.server.shard import ENTRY_NBYTES
 
@@ -91,7 +92,7 @@ class Sizes:
     tensors: tuple[int, ...]
     plain: float
     ratios: dict[str, float] = field(default_factory=dict)
-    coded_kind: str = ""
+    coded_kinds: tuple[str, ...] = ()
     segment: int = 0
     broad: bool = False  # the vector is only asked for its length
     coder: StandInCoder | None = None  # of a method that compresses vectors
@@ -105,7 +106,7 @@ class Sizes:
         return FRAME_NBYTES + int(nbytes * self.ratios.get(kind, self.plain) + 0.5)
 
     def stand_in(self) -> StandIn:
-        coded = bytes(CODED_NBYTES) if self.coded_kind else b""
+        coded = bytes(CODED_NBYTES) if self.coded_kinds else b""
         x: Vector = np.zeros(1 if self.broad else self.elements, np.float32)
         return StandIn(np.broadcast_to(x, self.elements) if self.broad else x, coded, self.tensors, self.coder)
 
@@ -117,7 +118,7 @@ def sizes_for(
     their pieces are not cut out of it."""
     coder = coder_for(method, codec, workers)
     if coder is not None:
-        return _compressed(method, parameters, cost, coder)
+        return _compressed(method, workers, parameters, cost, coder)
     buckets = _buckets(method, parameters)
     numbers = _numbers(method)
     ratios: dict[str, float] = {}
@@ -144,8 +145,8 @@ def sizes_for(
     if method.name == "relay":  # its limit on what waits is a share of x, in bytes of updates
         broad = max(1, round(parameters / ratios["update"]))
         ratios["state"] = float(parameters)  # its stand-in is a single element
-        return Sizes(parameters, broad, (broad,), plain, ratios, "update", broad=True)
-    return Sizes(parameters, elements, (each,) * buckets, plain, ratios, "update")
+        return Sizes(parameters, broad, (broad,), plain, ratios, ("update",), broad=True)
+    return Sizes(parameters, elements, (each,) * buckets, plain, ratios, ("update",))
 
 
 def in_stand_in_units(method: Method, sizes: Sizes) -> Method:
@@ -169,11 +170,18 @@ def _numbers(method: Method) -> int:
     return OWN_NUMBERS + method.summed_numbers if method.summed_numbers else 0
 
 
-def _compressed(method: Method, parameters: int, cost: CodecCost, coder: StandInCoder) -> Sizes:
+def _compressed(method: Method, workers: int, parameters: int, cost: CodecCost, coder: StandInCoder) -> Sizes:
     """Return the sizes for a method that compresses vectors: one payload, and after it the numbers that are summed."""
-    kind, numbers, elements = method.info.coded_kind, _numbers(method), PLAIN_ELEMENTS
+    kinds, numbers, elements = method.info.coded_kinds, _numbers(method), PLAIN_ELEMENTS
     coded = max(1, cost.nbytes(parameters))
-    ratios = {kind: (coded + 4 * numbers) / (CODED_NBYTES + 4 * numbers)}
+    ratios = dict.fromkeys(kinds, (coded + 4 * numbers) / (CODED_NBYTES + 4 * numbers))
     if numbers:
         ratios["result"] = (parameters + numbers) / (elements + numbers)
-    return Sizes(parameters, elements, (elements,), parameters / elements, ratios, kind, coder=coder)
+    if isinstance(method, EASGD):
+        ratios = dict.fromkeys(kinds, coded / min(method.shards, elements) / CODED_NBYTES)
+    if isinstance(method, Server):
+        coded, table = coded // method.shards, ENTRY_NBYTES * workers
+        ratios = dict.fromkeys(kinds, coded / CODED_NBYTES) | {"moved": (coded + table) / (CODED_NBYTES + table)}
+        own = 4 * elements / method.shards
+        ratios |= dict.fromkeys(("weights", "hand"), (own * parameters / elements + table) / (own + table))
+    return Sizes(parameters, elements, (elements,), parameters / elements, ratios, kinds, coder=coder)

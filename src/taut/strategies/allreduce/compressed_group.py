@@ -15,6 +15,7 @@ Paper: Karimireddy et al. 2019, "Error feedback fixes signSGD and other gradient
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -43,17 +44,23 @@ class CompressedGroup(Group):
     kinds = {"share": 1, "stand": 2, "result": 1}  # noqa: RUF012
 
     def __init__(
-        self, membership: Membership, length: int, coder: VectorCoder, part: int = 0, since: int | None = None
+        self,
+        membership: Membership,
+        length: int,
+        coder: VectorCoder,
+        part: int = 0,
+        since: int | None = None,
+        schedule: str = "ring",
     ) -> None:
-        super().__init__(membership, length, part=part, since=since)
+        super().__init__(membership, length, schedule, part, since)
         self._coder = coder
-        self._share = b""  # what we give to the round that we are in: the payload, then the numbers
-        self._shares: dict[int, bytes] | None = None  # of the round, while it is run
+        self._share: bytes | memoryview = b""  # what we give to the round that we are in: the payload, then the numbers
+        self._shares: dict[int, bytes | memoryview] | None = None  # of the round, while it is run
 
     def _begin(self, mine: Contribution) -> list[Tell]:
         """Encode the values, once: they need not be kept."""
         assert self._contribution is None, "the last round is not done"
-        self._share = self._coder.encode(mine.values, mine.weight) + np.array(mine.numbers, np.float32).tobytes()
+        self._share = self._coder.encode(mine.values, mine.weight, np.array(mine.numbers, np.float32).tobytes())
         return super()._begin(replace(mine, kept=True))
 
     def members_changed(self, membership: Membership) -> list[Tell]:
@@ -95,6 +102,22 @@ class CompressedGroup(Group):
         self._early.append((sender, note, payload))
         return []
 
+    def mean(self, out: Vector) -> float:
+        assert self._result is not None, "no round is done"
+        total = float(self._result[self.length])
+        if total:
+            self._coder.divide(self._result[: self.length], total, out)
+        return total
+
+    def _room(self, size: int) -> Vector:
+        return self._coder.room(size)
+
+    def _put(self, target: Vector, source: Vector) -> None:
+        self._coder.put(target, source)
+
+    def _host(self, buffer: Vector) -> Vector:
+        return self._coder.host(buffer)
+
     def _check(self, share: bytes) -> None:
         payload, numbers = self._split(share)
         if not np.isfinite(numbers).all() or numbers[0] < 0.0:
@@ -109,17 +132,21 @@ class CompressedGroup(Group):
             return
         payloads, numbers = zip(*(self._split(shares[member]) for member in members), strict=True)
         buffer = self._buffer(self.last_round.number + 1)
-        self._coder.total(payloads, [float(one[0]) for one in numbers], buffer[: self.length])
-        buffer[self.length :] = 0.0
+        self._sum(payloads, [float(one[0]) for one in numbers], buffer[: self.length])
+        sums = np.zeros_like(numbers[0])
         for one in numbers:
-            buffer[self.length :] += one
+            sums += one
+        self._put(buffer[self.length :], sums)
         self._complete(buffer)
+
+    def _sum(self, payloads: Sequence[memoryview], weights: Sequence[float], out: Vector) -> None:
+        self._coder.total(payloads, weights, out)
 
     def _complete(self, buffer: Vector) -> None:
         self._shares, self._share = None, b""
         super()._complete(buffer)
 
-    def _split(self, share: bytes) -> tuple[memoryview, Vector]:
+    def _split(self, share: bytes | memoryview) -> tuple[memoryview, Vector]:
         assert self._contribution is not None
         nbytes = NUMBER_NBYTES * len(self._contribution.numbers)
         if len(share) < nbytes:

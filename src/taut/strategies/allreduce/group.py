@@ -140,9 +140,13 @@ class Group(RoundAgreement):
         tells: list[Tell] = []
         if real and self.membership.rank == min(rank for rank in real if real[rank] == top):
             assert self._result is not None
-            note = Note("result", top, self.part, [self.membership.version])
-            tells += [Tell(rank, note, memoryview(self._result.view(np.uint8))) for rank in behind]  # type: ignore[arg-type]
+            note = Note("result", top, self.part, [self.membership.version, *self._result_details()])
+            tells += [Tell(rank, note, memoryview(self._host(self._result).view(np.uint8))) for rank in behind]  # type: ignore[arg-type]
         return tells + self._retake() + self._run()
+
+    def _result_details(self) -> tuple[float, ...]:
+        """Return what to tell beside the result of a round: whole numbers, as many everywhere."""
+        return ()
 
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
         if note.kind == "result":
@@ -166,7 +170,7 @@ class Group(RoundAgreement):
         if len(payload) != buffer.nbytes:
             raise MalformedMessage(f"a result of {len(payload)} bytes instead of {buffer.nbytes}")
         self._behind = False
-        buffer[:] = np.frombuffer(payload, np.float32)
+        self._put(buffer, np.frombuffer(payload, np.float32))
         self._complete(buffer)
         return []
 
@@ -207,12 +211,27 @@ class Group(RoundAgreement):
         assert self._contribution is not None
         size = self.length + len(self._contribution.numbers)
         if not self._buffers or len(self._buffers[0]) != size:
-            self._buffers = [np.empty(size, np.float32) for _ in range(2)]
+            self._buffers = [self._room(size) for _ in range(2)]
         return self._buffers[round % 2]
+
+    def _room(self, size: int) -> Vector:
+        return np.empty(size, np.float32)
+
+    def _put(self, target: Vector, source: Vector) -> None:
+        """Copy ``source``, in host memory, to a part of a buffer."""
+        target[:] = source
+
+    def _host(self, buffer: Vector) -> Vector:
+        return buffer
+
+    @property
+    def _summed(self) -> Contribution | None:
+        """Return what this member gives to the all-reduce."""
+        return self._contribution
 
     def _fill(self, buffer: Vector, lo: int, hi: int) -> None:
         """Write elements ``lo..hi`` of the contribution, weighted, to ``buffer``."""
-        mine = self._contribution
+        mine = self._summed
         assert mine is not None
         length = len(mine.values)
         end = min(hi, length)

@@ -31,14 +31,8 @@ Shares = dict[int, bytes | None]  # None: it was refused
 Voters = Callable[[Collection[int], int, Sequence[float]], Collection[int]]
 
 
-def group_of(membership: Membership, length: int, schedule: str, robust: str, voters: Voters | None = None) -> Group:
-    """Return the group that makes the mean, or the robust one where ``robust`` is not none."""
-    if robust == "none":
-        return Group(membership, length, schedule)
-    return RobustGroup(membership, length, robust, voters=voters or _everybody)
-
-
-def _everybody(members: Collection[int], completed: int, says: Sequence[float]) -> Collection[int]:
+def everybody(members: Collection[int], completed: int, says: Sequence[float]) -> Collection[int]:
+    """Return all members."""
     return members
 
 
@@ -60,7 +54,7 @@ class RobustGroup(Group):
 
     kinds = {"share": 1, "have": 1, "stand": 2}  # noqa: RUF012
 
-    def __init__(self, membership: Membership, length: int, kind: str, voters: Voters = _everybody) -> None:
+    def __init__(self, membership: Membership, length: int, kind: str, voters: Voters = everybody) -> None:
         super().__init__(membership, length)
         self.kind, self.voters = kind, voters
         self.voted: frozenset[int] = frozenset()

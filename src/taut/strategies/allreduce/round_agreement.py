@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -29,10 +29,12 @@ NEW = -1  # the last round of who has not taken part in any version yet
 
 @dataclass(frozen=True, slots=True)
 class MemberRound:
-    """The last completed round of a member. If it ``joined_after``, it has no result of its own."""
+    """The last completed round of a member. If it ``joined_after``, it has no result of its own. ``details``: what else
+    it told of itself."""
 
     number: int
     joined_after: bool
+    details: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,8 @@ class RoundAgreement(RoundMachine):
         if version < self.membership.version:
             return []  # nobody counts on what was said under a version that is over
         if note.kind == self.last_round_kind:
-            self._last_rounds.setdefault(version, {})[sender] = MemberRound(note.round - 1, bool(note.numbers[1]))
+            told = MemberRound(note.round - 1, bool(note.numbers[1]), tuple(note.numbers[2:]))
+            self._last_rounds.setdefault(version, {})[sender] = told
             return self._tell_last_round() + self._check_agreement()
         tells = self._tell_last_round()
         if version > self.membership.version or not self.agreed:
@@ -185,9 +188,15 @@ class RoundAgreement(RoundMachine):
             return []
         self._told = True
         version, last_round = self.membership.version, MemberRound(NEW, True) if self.bare else self.last_round
+        last_round = replace(last_round, details=self._details())
         self._last_rounds.setdefault(version, {})[self.membership.rank] = last_round
-        note = Note(self.last_round_kind, last_round.number + 1, self.part, [version, float(last_round.joined_after)])
+        numbers = [version, float(last_round.joined_after), *last_round.details]
+        note = Note(self.last_round_kind, last_round.number + 1, self.part, numbers)
         return [Tell(other, note) for other in self.membership.others] + self._check_agreement()
+
+    def _details(self) -> tuple[float, ...]:
+        """Return what to tell the others beside the last round: whole numbers, as many everywhere."""
+        return ()
 
     def _check_agreement(self) -> list[Tell]:
         last_rounds = self._last_rounds.get(self.membership.version, {})
@@ -201,7 +210,8 @@ class RoundAgreement(RoundMachine):
     def testify(self, membership: Membership) -> list[Tell]:
         """Tell other members that this one holds what the last round brought. It takes part in none."""
         self.membership = membership
-        note = Note(self.last_round_kind, self.last_round.number + 1, self.part, [membership.version, 0.0])
+        numbers = [membership.version, 0.0, *self._details()]
+        note = Note(self.last_round_kind, self.last_round.number + 1, self.part, numbers)
         return [Tell(other, note) for other in membership.others]
 
     def introduce(self) -> list[Tell]:

@@ -67,7 +67,7 @@ class Sync(m.Method):
     info = m.StrategyInfo(
         m.Completeness.SYNCHRONOUS,
         (m.Variant(), m.Variant("schedule=halving-doubling"), m.Variant("schedule=tree")),
-        coded_kind="share",
+        coded_kinds=("share",),
     )
     paper = "Chen et al. 2016"
     vector = "gradients"

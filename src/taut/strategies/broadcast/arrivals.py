@@ -115,11 +115,8 @@ def take_report(state: BroadcastState, sender: int, message: Report, now: float)
         link.resume(received)
         return
     if received > link.received:
-        if link.oldest_s is not None and message.round == link.round:
-            link.measure(now - link.oldest_s)
-        link.received = received
-        link.patience = 1
-        link.oldest_s = now if link.sent > received else None
+        nbytes = sum(len(entry.payload) for entry in own.after(link.received) if entry.hi <= received)
+        link.confirmed(received, nbytes, message.round == link.round, now)
     link.sent = max(link.sent, link.received)
     link.take(min(message.position, link.received))
     if message.gap and message.round == link.round:

@@ -36,7 +36,8 @@ MARKS_S = 0.5  # between two reports with hash chains, to one neighbour
 
 @dataclass(frozen=True)
 class Broadcast:
-    """Hyper-parameters. ``merge`` adds payloads; ``window_nbytes`` bounds what is under way to one neighbour;
+    """Hyper-parameters. ``merge`` adds payloads; ``window_nbytes`` bounds what is under way to one neighbour
+    (less over a slow path: ``path_rate.py``);
     ``budget_nbytes`` is how large the log may grow before queued updates are merged; ``report_s`` spaces reports.
     ``check`` raises ``MalformedMessage`` for a payload that must not be kept (its result goes into ``Include``), and
     ``keep_nbytes`` bounds what is kept of another origin's updates: the rest is sent again later.
@@ -151,10 +152,11 @@ class Broadcast:
         while not link.blocked and link.sent < own.head:
             batch: list[Entry] = []
             nbytes = 0
-            room = self.window_nbytes - link.flight_nbytes
+            room = min(self.window_nbytes, link.rate.window_nbytes) - link.flight_nbytes
+            most = min(room, self.frame_nbytes, link.rate.part_nbytes)
             for entry in own.after(link.sent):
                 nbytes += len(entry.payload)
-                if batch and (nbytes > min(room, self.frame_nbytes) or len(batch) == MAX_SPANS):
+                if batch and (nbytes > most or len(batch) == MAX_SPANS):
                     break
                 if nbytes > room and link.flight:
                     break  # a single update larger than the window still goes, alone

@@ -51,13 +51,14 @@ def pass_on(
         lacks = link.seen.get(origin, 0)
         if link.blocked or origin not in link.sealed or lacks >= log.head or lacks < log.floor:
             continue
-        upto, when = link.relayed.get(origin, (lacks, float("-inf")))
-        if upto > lacks and now - when <= link.rto_s:
+        upto, until_s = link.relayed.get(origin, (lacks, float("-inf")))
+        if upto > lacks and now <= until_s:
             continue
         if not log.boundary(lacks):
             continue  # no worker can have received just so many: the report is wrong
         entries = _together(list(log.after(lacks)), merge, limit_nbytes)
-        link.relayed[origin] = (entries[-1].hi, now)
+        nbytes = sum(len(entry.payload) for entry in entries)
+        link.relayed[origin] = (entries[-1].hi, now + link.rto_s + link.rate.wait_s(nbytes))
         spans = [Span(origin, entry.lo, entry.hi) for entry in entries]
         actions.append(Send(rank, Updates(link.round, 0, spans), [entry.payload for entry in entries]))
 

@@ -4,7 +4,8 @@
 
 Workers that train are never more than ``slack`` iterations apart. With slack 0 they go in lock-step; with a large slack
 no worker ever waits, as in ``async``. Reports carry the clocks, and go out as soon as a clock moves. A worker that has
-died, has ended or is still joining holds no other back; one that waits for data counts as level with the fastest.
+died, has ended or is still joining holds no other back; one that waits for data counts as level with the fastest. On a
+sparse topology it is relayed, with the same bound (``tree/relay.py``, ``tree/clocks.py``).
 Paper: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server".
 """
 
@@ -35,7 +36,7 @@ class StaleSynchronous(Broadcast):
     """
 
     name = "ssp"
-    info = StrategyInfo(Completeness.BOUNDED, (Variant("3", codecs=(ADVISED,)),), floods=True)
+    info = StrategyInfo(Completeness.BOUNDED, (Variant("3", codecs=(ADVISED,)),), on_sparse="relay", floods=True)
     complete = True
     bounded = True
 

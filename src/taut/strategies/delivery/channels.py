@@ -2,7 +2,8 @@
 
 The ground under all methods that exchange vectors. Parcels of a channel are numbered; the receiver takes them in order
 and says how far it has come, with its own parcels or in a ``Receipt``; what is overdue is sent again from there, all of
-it (go-back-N: a connection loses all that was under way, if anything). Large payloads are cut into parts.
+it (go-back-N: a connection loses all that was under way, if anything). Large payloads are cut into parts, smaller ones
+where the path is slow.
 """
 
 from __future__ import annotations
@@ -14,14 +15,11 @@ from dataclasses import dataclass, field
 from taut.core import events as ev
 from taut.core.messages import Note, Parcel, Receipt
 from taut.errors import MalformedMessage
-from taut.strategies.delivery.retransmission import INITIAL_RTO_S, MOST_PATIENCE, SLOW_BYTES_PER_S, deadline_s
+from taut.strategies.delivery.path_rate import LEAST_PART_NBYTES, PathRate
+from taut.strategies.delivery.retransmission import INITIAL_RTO_S, MOST_PATIENCE, deadline_s
 
 Bytes = bytes | memoryview
 FAR = 1 << 24  # parcels: far more than any window holds
-# Of a path that was not measured: a megabyte may be under way for half a minute. Sending it again only adds to it:
-# workers at 256 kbit/s sent each model several times, fell ever further behind, and never ended.
-UNKNOWN_BYTES_PER_S = 32e3
-MEASURED_NBYTES = 4 << 10  # less says nothing of a path's speed
 PART_NBYTES = 64  # that a part takes beside its payload: a message in a billion empty parts is not small
 
 
@@ -38,8 +36,9 @@ class Channel:
     oldest_s: float | None = None  # since when the oldest unconfirmed parcel has been under way
     timed: tuple[int, float] | None = None  # a parcel whose round trip is being measured
     rtt_s: float = INITIAL_RTO_S / 4
-    bytes_per_s: float = UNKNOWN_BYTES_PER_S  # at which what was under way was confirmed
+    rate: PathRate = field(default_factory=PathRate)
     waiting_s: float | None = None  # since when nothing was confirmed, however often it was sent
+    reach: int = 0  # the furthest parcel ever sent
     patience: int = 1
     mended: int = -1  # the gap that was last filled by sending again
     # from it
@@ -53,16 +52,8 @@ class Channel:
 
     @property
     def rto_s(self) -> float:
-        once_s = max(INITIAL_RTO_S, 4.0 * self.rtt_s) + self.flight_nbytes / SLOW_BYTES_PER_S
-        if self.queue:  # it is confirmed when all of it is there
-            once_s += 2.0 * len(self.queue[0][1]) / self.bytes_per_s
+        once_s = max(INITIAL_RTO_S, 4.0 * self.rtt_s) + self.rate.wait_s(self.flight_nbytes)
         return deadline_s(once_s, self.patience)
-
-    def measure(self, nbytes: int, now: float) -> None:
-        """Take note that so many bytes were confirmed, after the time since the confirmation before."""
-        if self.waiting_s is not None and nbytes >= MEASURED_NBYTES and now > self.waiting_s:
-            found = nbytes / (now - self.waiting_s)
-            self.bytes_per_s = min(found, (self.bytes_per_s + found) / 2.0)
 
     def rewind(self) -> None:
         """Send everything that is unconfirmed again."""
@@ -103,8 +94,8 @@ class ChannelsState:
 
 @dataclass(frozen=True)
 class Channels:
-    """``window_nbytes`` bounds what is under way to one worker; payloads are cut at ``part_nbytes``; no message of more
-    than ``limit_nbytes`` is put together."""
+    """``window_nbytes`` bounds what is under way to one worker, and ``part_nbytes`` the parts that payloads are cut into
+    (both are less over a slow path: ``path_rate.py``); no message of more than ``limit_nbytes`` is put together."""
 
     window_nbytes: int = 8 << 20
     part_nbytes: int = 1 << 20
@@ -156,18 +147,20 @@ class Channels:
 
     def _post(self, channel: Channel, note: Note, payload: Bytes) -> None:
         view = memoryview(payload)
-        parts = max(1, -(-len(view) // self.part_nbytes))
+        part_nbytes = min(self.part_nbytes, channel.rate.part_nbytes)
+        parts = max(1, -(-len(view) // part_nbytes))
         for part in range(parts):
-            piece: Bytes = payload if parts == 1 else view[part * self.part_nbytes : (part + 1) * self.part_nbytes]
+            piece: Bytes = payload if parts == 1 else view[part * part_nbytes : (part + 1) * part_nbytes]
             channel.queue.append((Parcel(channel.next_seq, 0, note, part, parts), piece))
             channel.next_seq += 1
 
     def _pump(self, rank: int, channel: Channel, now: float, actions: list[ev.Action]) -> None:
         """Send what the window allows, then a receipt if one is owed."""
+        window_nbytes = min(self.window_nbytes, channel.rate.window_nbytes)
         while channel.sent < len(channel.queue) and not channel.blocked:
             parcel, payload = channel.queue[channel.sent]
             nbytes = len(payload) + PART_NBYTES
-            if channel.flight_nbytes and channel.flight_nbytes + nbytes > self.window_nbytes:
+            if channel.flight_nbytes and channel.flight_nbytes + nbytes > window_nbytes:
                 break
             message = Parcel(parcel.seq, channel.received, parcel.note, parcel.part, parcel.parts)
             actions.append(ev.Send(rank, message, (payload,)))
@@ -175,7 +168,9 @@ class Channels:
             channel.flight_nbytes += nbytes
             channel.oldest_s = now if channel.oldest_s is None else channel.oldest_s
             channel.waiting_s = now if channel.waiting_s is None else channel.waiting_s
-            channel.timed = channel.timed or (parcel.seq, now)
+            if parcel.seq > channel.reach:  # what is sent again is not timed: either copy may be the one confirmed
+                channel.reach = parcel.seq
+                channel.timed = channel.timed or (parcel.seq, now)
             channel.unconfirmed, channel.receipt_due = 0, False
         if channel.receipt_due or channel.gap or channel.unconfirmed >= self.receipt_every:
             actions.append(ev.Send(rank, Receipt(channel.received, channel.gap)))
@@ -198,9 +193,11 @@ class Channels:
             return
         if parcel.part != len(channel.parts):
             raise MalformedMessage(f"part {parcel.part} where part {len(channel.parts)} of a message was due")
-        if channel.parts_nbytes + len(payload) + PART_NBYTES * len(channel.parts) > self.limit_nbytes:
+        # Only the last of a worker's parts is short: what a message may have beside its payload does not grow with it.
+        nbytes = len(payload) + (PART_NBYTES if len(payload) < LEAST_PART_NBYTES else 0)
+        if channel.parts_nbytes + nbytes > self.limit_nbytes + PART_NBYTES:
             raise MalformedMessage(f"a message of more than {self.limit_nbytes} bytes")
-        channel.parts_nbytes += len(payload)
+        channel.parts_nbytes += nbytes
         channel.received = parcel.seq
         channel.unconfirmed += 1
         channel.parts.append(payload)
@@ -236,8 +233,9 @@ def _confirmed(channel: Channel, received: int, now: float) -> None:
     if channel.timed is not None and received >= channel.timed[0]:
         channel.rtt_s += (now - channel.timed[1] - channel.rtt_s) / 8.0
         channel.timed = None
-    channel.measure(nbytes, now)
-    channel.patience = 1
+    if channel.waiting_s is not None:
+        channel.rate.measure(nbytes, now - channel.waiting_s)
+    channel.patience = max(1, channel.patience // 2)
     channel.oldest_s = channel.waiting_s = now if channel.sent else None
 
 
@@ -246,6 +244,7 @@ def _blocked(channel: Channel | None, message: Parcel) -> None:
     if channel is None or not channel.queue:
         return
     channel.blocked = True
+    channel.reach = min(channel.reach, message.seq - 1)
     keep = max(0, message.seq - channel.queue[0][0].seq)
     while channel.sent > keep:
         channel.sent -= 1

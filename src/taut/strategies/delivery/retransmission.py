@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from taut.strategies.delivery.path_rate import PathRate
+
 INITIAL_RTO_S = 1.0  # before anything was measured, as TCP does (RFC 6298)
-SLOW_BYTES_PER_S = 1e6  # what is under way is given the time that so slow a path needs: sending again only adds to it
 MOST_PATIENCE = 16
 MOST_WAIT_S = 16.0  # a wait does not grow beyond this by patience, unless that is less than twice what was measured
 
@@ -42,7 +43,7 @@ class PeerLink:
     told_clock: int = 0  # ours, as we last told it
     heard: bool = False  # it has sent a report, so it holds what it publishes for us
     marked_s: float = float("-inf")  # when it was last told our hash chains
-    relayed: dict[int, tuple[int, float]] = field(default_factory=dict)  # dead origin -> passed on up to, when
+    relayed: dict[int, tuple[int, float]] = field(default_factory=dict)  # dead origin -> passed on up to, until when
     # towards it: what we owe it in reports
     report_due: bool = True
     reported_s: float = float("-inf")
@@ -53,13 +54,30 @@ class PeerLink:
     rtt_s: float | None = None
     late_s: float = 0.0  # how much later than that, smoothed
     rto_s: float = INITIAL_RTO_S
-    patience: int = 1  # doubled while sending again does not help, 1 when the path works
+    patience: int = 1  # doubled when all is sent again, 1 when what was sent last is confirmed
+    rate: PathRate = field(default_factory=PathRate)
+    waiting_s: float | None = None  # since when nothing was confirmed, however often it was sent
 
     def overdue(self, now: float) -> bool:
         """Return whether what was sent ought to have been received by now."""
         if self.oldest_s is None or self.sent <= self.received:
             return False
-        return now - self.oldest_s > deadline_s(self.rto_s + self.flight_nbytes / SLOW_BYTES_PER_S, self.patience)
+        return now - self.oldest_s > deadline_s(self.rto_s + self.rate.wait_s(self.flight_nbytes), self.patience)
+
+    def confirmed(self, position: int, nbytes: int, fresh: bool, now: float) -> None:
+        """Take note that the neighbour has received our updates up to ``position``, ``nbytes`` more than before.
+
+        ``fresh``: the confirmation is of what was sent last. Else it may be of what was sent before, so its time says
+        nothing, and the deadline stays as patience made it (Karn and Partridge 1987): over a path that is only slow,
+        the next deadline would be missed as this one was, and everything sent twice for ever."""
+        if fresh and self.oldest_s is not None:
+            self.measure(now - self.oldest_s)
+        if fresh:
+            self.patience = 1
+        if self.waiting_s is not None:
+            self.rate.measure(nbytes, now - self.waiting_s)
+        self.received = position
+        self.oldest_s = self.waiting_s = now if self.sent > position else None
 
     def measure(self, rtt_s: float) -> None:
         """Update Jacobson's estimate of the round trip; the deadline for sending again follows it, RTT + 4 * lateness.
@@ -86,7 +104,7 @@ class PeerLink:
         """Take note that the neighbour has a state that contains our updates up to ``position``."""
         self.pending = False
         self.sent = self.received = self.taken = self.reach = position
-        self.oldest_s = None
+        self.oldest_s = self.waiting_s = None
 
     def advance(self, hi: int, nbytes: int, now: float) -> None:
         """Take note that updates up to ``hi`` are on their way."""
@@ -94,8 +112,8 @@ class PeerLink:
         self.reach = max(self.reach, hi)
         self.flight.append((hi, nbytes))
         self.flight_nbytes += nbytes
-        if self.oldest_s is None:
-            self.oldest_s = now
+        self.oldest_s = now if self.oldest_s is None else self.oldest_s
+        self.waiting_s = now if self.waiting_s is None else self.waiting_s
 
     def take(self, position: int) -> None:
         """Take note that the neighbour has included our updates up to ``position``."""

@@ -8,7 +8,15 @@ The two changes cancel, so the sum over all workers is conserved, whatever steps
 adds in between was taken at the older copy, as published. The paper makes each averaging atomic and splits the workers
 into an active and a passive half, lest two wait for each other; here no worker holds a lock or waits for the answer, so
 any graph will do. At most one question of a worker's own is under way. The optimizer's moments are not exchanged.
-Paper: Lian et al. 2018, "Asynchronous decentralized parallel stochastic gradient descent".
+
+**With a compressor** both keep a copy of what the other has of x, and send what has changed of it (``copies.py``):
+
+    i:  moves h_i by q_i = Q(x_i - h_i), sends q_i        j:  moves h_j by q_j, x_j += d, answers q_j        i:  x_i -= d
+
+with d = gamma (h_i - h_j) / 2, which both know to the last bit: CHOCO's exchange, for two workers at a time. A worker
+that is asked before its own question is answered remembers the h_i that it asked with.
+Papers: Lian et al. 2018, "Asynchronous decentralized parallel stochastic gradient descent"; Koloskova et al. 2019,
+"Decentralized stochastic optimization and gossip algorithms with compressed communication".
 """
 
 from __future__ import annotations
@@ -20,7 +28,36 @@ import numpy as np
 from taut.core.splitmix import hash_bits
 from taut.specs import check_whole
 from taut.strategies import api as m
+from taut.strategies.delivery.copies import HeldCopy, SentCopies, Written, shortens
 from taut.strategies.gossip.neighbour_rounds import check_length, finish
+
+WHOLE = "whole-"  # before the kind of a message that has a vector itself, and not what has changed of it
+
+
+@dataclass
+class PairCopies:
+    """What partners have of this worker's x, and this worker of theirs. ``asked``: what the worker that was asked last
+    had of x, by that question."""
+
+    coder: m.VectorCoder
+    sent: SentCopies = field(default_factory=lambda: SentCopies(0))
+    held: dict[int, HeldCopy] = field(default_factory=dict)
+    asked: m.Vector | None = None
+
+    def tell(self, to: int, kind: str, number: int, x: m.Vector) -> m.Tell:
+        written = self.sent.follow(to, x, self.coder)
+        return m.Tell(to, m.Note(WHOLE + kind if written.whole else kind, number), written.payload)
+
+    def read(self, sender: int, note: m.Note, payload: bytes, nbytes: int) -> m.Vector:
+        held = self.held.get(sender, HeldCopy())
+        copy = held.read(Written(payload, 1.0, note.kind.startswith(WHOLE)), nbytes, self.coder)
+        self.held[sender] = held
+        return copy
+
+    def half(self, theirs: m.Vector, own: m.Vector) -> m.Vector:
+        """Return d: what the worker that asked, showing ``theirs``, gives to the one that answered, showing ``own``."""
+        half: m.Vector = (theirs - own) * np.float32(0.5 * self.coder.pace)
+        return half
 
 
 @dataclass
@@ -38,6 +75,7 @@ class ADPSGDState:
     forgotten: int = 0  # questions to workers that are gone
     apart: bool = False  # this worker trained since it last asked
     leaving: bool = False
+    copies: PairCopies | None = None  # with a compressor
 
 
 @dataclass(frozen=True)
@@ -53,7 +91,8 @@ class ADPSGD(m.Method):
     """
 
     name = "adpsgd"
-    info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=("ring", "")),))
+    info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=("ring", "")),), coded_kinds=("ask", "answer"))
+    codecs = ("dense", m.ANY_COMPRESSOR)
     paper = "Lian et al. 2018"
     returns = "mix"
     lockstep = False
@@ -65,7 +104,8 @@ class ADPSGD(m.Method):
         check_whole(self, "seed", 0)
 
     def start(self, membership: m.Membership, local: m.Local) -> ADPSGDState:
-        return ADPSGDState(local, membership)
+        coder = shortens(local.coder)
+        return ADPSGDState(local, membership, copies=None if coder is None else PairCopies(coder))
 
     def on(self, state: ADPSGDState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
@@ -78,20 +118,10 @@ class ADPSGD(m.Method):
                 state.leaving = True
             case m.Heard(sender, m.Note(kind="bye"), _):
                 state.left.add(sender)
-            case m.Heard(sender, m.Note(kind="ask", round=number), payload):
-                check_length(event, state.local)
-                x = state.local.x
-                half = (np.frombuffer(payload, np.float32) - x) * np.float32(0.5)
-                x += half
-                actions.append(m.Tell(sender, m.Note("answer", number), half.tobytes()))
-            case m.Heard(sender, note, payload):
-                check_length(event, state.local)
-                if state.asked == (sender, note.round):
-                    x = state.local.x
-                    x -= np.frombuffer(payload, np.float32)
-                    state.asked = None
-                    state.averaged += 1
+            case m.Heard():
+                self._heard(state, event, actions)
             case m.MembersChanged(membership):
+                self._forget(state, set(state.membership.members) - set(membership.members))
                 state.membership = membership
                 if state.asked is not None and state.asked[0] not in membership.members:
                     state.asked = None
@@ -107,6 +137,33 @@ class ADPSGD(m.Method):
             finish(state, actions)
         return actions
 
+    def _heard(self, state: ADPSGDState, heard: m.Heard, actions: list[m.MethodAction]) -> None:
+        x, copies, sender, note = state.local.x, state.copies, heard.sender, heard.note
+        if copies is None:
+            check_length(heard, state.local)
+            theirs = np.frombuffer(heard.payload, np.float32)
+        else:
+            theirs = copies.read(sender, note, heard.payload, x.nbytes)
+        if note.kind.removeprefix(WHOLE) == "ask":
+            if copies is None:
+                half = (theirs - x) * np.float32(0.5)
+                answer = m.Tell(sender, m.Note("answer", note.round), half.tobytes())
+            else:
+                answer = copies.tell(sender, "answer", note.round, x)
+                half = copies.half(theirs, copies.sent.copy(sender))
+            x += half
+            actions.append(answer)
+        elif state.asked == (sender, note.round):
+            x -= theirs if copies is None or copies.asked is None else copies.half(copies.asked, theirs)
+            state.asked = None
+            state.averaged += 1
+
+    def _forget(self, state: ADPSGDState, gone: set[int]) -> None:
+        if state.copies is not None:
+            state.copies.sent.forget(gone)
+            for other in gone:
+                state.copies.held.pop(other, None)
+
     def _ask(self, state: ADPSGDState, actions: list[m.MethodAction]) -> None:
         state.turns += 1
         if state.asked is not None or state.draining or (state.turns % self.every and not state.leaving):
@@ -117,7 +174,11 @@ class ADPSGD(m.Method):
             partner = partners[hash_bits(self.seed, membership.rank, state.turns) % len(partners)]
             state.asked = (partner, state.turns)
             state.apart = False
-            actions.append(m.Tell(partner, m.Note("ask", state.turns), state.local.x.tobytes()))
+            if state.copies is None:
+                actions.append(m.Tell(partner, m.Note("ask", state.turns), state.local.x.tobytes()))
+            else:
+                actions.append(state.copies.tell(partner, "ask", state.turns, state.local.x))
+                state.copies.asked = state.copies.sent.copy(partner).copy()
 
     def owing(self, state: ADPSGDState) -> bool:
         """Return whether no neighbour has taken half of this worker's last training."""

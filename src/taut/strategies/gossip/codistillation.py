@@ -6,6 +6,9 @@ Peers' weights are sent to the neighbours in the topology only every ``every`` s
 from stale copies, which the paper found to cost nothing. Replicas never become equal: they agree in their predictions,
 not in their weights, so the end takes the best of them (``--finish best``). ``burn_in``: steps on the task alone, until
 the peers' predictions are useful. ``worker/exchange/distillation.py`` computes the agreement.
+
+**With a compressor** the first weights go whole, and then what has changed of them since the last time (``copies.py``).
+What a message leaves out is in the next one; a teacher is that much older, in the weights that changed least.
 Paper: Anil et al. 2018, "Large scale distributed neural network training through online distillation".
 """
 
@@ -19,6 +22,7 @@ import numpy as np
 from taut.errors import MalformedMessage
 from taut.specs import check_choice, check_share, check_whole
 from taut.strategies import api as m
+from taut.strategies.delivery.copies import HeldCopy, SentCopies, Written, shortens
 
 MOST_UNSEEN = 2
 
@@ -42,6 +46,9 @@ class CodistillationState:
     withheld: int = 0  # from neighbours that had not seen the last ones
     agreement: float = 0.0  # in the last step, for the statistics
     unseen: Counter[int] = field(default_factory=Counter)  # by receiver: weights sent and not seen yet
+    coder: m.VectorCoder | None = None
+    shown: SentCopies = field(default_factory=lambda: SentCopies(0))  # with a coder: what the learners have
+    held: dict[int, HeldCopy] = field(default_factory=dict)  # and what this worker has of its teachers
 
 
 @dataclass(frozen=True)
@@ -60,8 +67,9 @@ class Codistillation(m.Method):
 
     name = "codistillation"
     info = m.StrategyInfo(
-        m.Completeness.SELDOM, (), finish="best", one_model=False, short="every=5"
+        m.Completeness.SELDOM, (), finish="best", one_model=False, short="every=5", coded_kinds=("moved",)
     )  # models of their own, which agree in what they say, not in their weights
+    codecs = ("dense", m.ANY_COMPRESSOR)
     paper = "Anil et al. 2018"
     returns = "mix"
     lockstep = False
@@ -79,7 +87,7 @@ class Codistillation(m.Method):
         check_choice(self, "loss", ("auto", "kl", "mse"))
 
     def start(self, membership: m.Membership, local: m.Local) -> CodistillationState:
-        return CodistillationState(local, membership)
+        return CodistillationState(local, membership, coder=shortens(local.coder))
 
     def on(self, state: CodistillationState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
@@ -90,15 +98,17 @@ class Codistillation(m.Method):
                     if state.steps % self.every == 0:
                         actions += self._show(state)
                 actions.append(m.Proceed())
-            case m.Heard(sender, m.Note(kind="weights", round=steps), payload):
-                if len(payload) != state.local.x.nbytes:
-                    raise MalformedMessage(f"weights of {len(payload)} bytes; this model has {state.local.x.nbytes}")
+            case m.Heard(sender, m.Note(kind="weights" | "moved", round=steps)):
+                weights = _read(state, event)
                 if sender in state.membership.members:
                     actions.append(m.Tell(sender, m.Note("seen")))
-                    state.teachers[sender] = Teacher(np.frombuffer(payload, np.float32), steps, state.steps)
+                    state.teachers[sender] = Teacher(weights, steps, state.steps)
             case m.Heard(sender, m.Note(kind="seen")):
                 state.unseen[sender] = max(0, state.unseen[sender] - 1)
             case m.MembersChanged(membership):
+                gone = set(state.membership.members) - set(membership.members)
+                state.shown.forget(gone)
+                state.held = {rank: held for rank, held in state.held.items() if rank not in gone}
                 state.membership = membership
                 state.teachers = {rank: t for rank, t in state.teachers.items() if rank in membership.members}
             case m.Draining():
@@ -115,6 +125,8 @@ class Codistillation(m.Method):
         state.withheld += len(learners) - len(others)
         state.unseen.update(others)
         state.sent += len(others)
+        if state.coder is not None:
+            return [_moved(state, other, state.coder) for other in others]
         payload = state.local.x.tobytes() if others else b""
         return [m.Tell(other, m.Note("weights", state.steps), payload) for other in others]
 
@@ -130,3 +142,20 @@ class Codistillation(m.Method):
             "agreement": state.agreement,
             "weights_sent": state.sent,
         }
+
+
+def _moved(state: CodistillationState, learner: int, coder: m.VectorCoder) -> m.Tell:
+    written = state.shown.follow(learner, state.local.x, coder)
+    return m.Tell(learner, m.Note("weights" if written.whole else "moved", state.steps), written.payload)
+
+
+def _read(state: CodistillationState, heard: m.Heard) -> m.Vector:
+    """Return the weights that a peer shows."""
+    if state.coder is not None:
+        held, nbytes = state.held.get(heard.sender, HeldCopy()), state.local.x.nbytes
+        weights = held.read(Written(heard.payload, 1.0, heard.note.kind == "weights"), nbytes, state.coder)
+        state.held[heard.sender] = held
+        return weights
+    if heard.note.kind != "weights" or len(heard.payload) != state.local.x.nbytes:
+        raise MalformedMessage(f"weights of {len(heard.payload)} bytes; this model has {state.local.x.nbytes}")
+    return np.frombuffer(heard.payload, np.float32)

@@ -5,7 +5,11 @@
 Synchronous between neighbours only: a worker waits for its neighbours. Weights are exchanged, the optimizer's moments are
 not. The step comes before the mixing, as in later papers; Lian et al. mix while the gradient of the unmixed weights is
 being computed, which converges at the same rate.
-Paper: Lian et al. 2017, "Can Decentralized Algorithms Outperform Centralized Algorithms?".
+
+**With a compressor** neighbours keep copies h of each other's x, and only what changes of them is sent, as in ``choco``:
+x_i <- x_i + gamma sum_j W_ij (h_j - h_i) (``neighbour_copies.py``). The mean is conserved. Tracked gradients are mixed
+alike (BEER).
+Papers: Lian et al. 2017, "Can Decentralized Algorithms Outperform Centralized Algorithms?".
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from taut.specs import check_choice, check_share, check_whole
 from taut.strategies import api as m
 from taut.strategies.allreduce.robust_mean import check_robust, clip, merge
 from taut.strategies.gossip.momentum import GradientTracking, QuasiGlobalMomentum, check_optimizer
+from taut.strategies.gossip.neighbour_copies import NeighbourCopies, copies_for
 from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourState, check_length, tell_all
 from taut.topologies.mixing import KINDS, degrees_of, row_of
 
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
 class DPSGDState(NeighbourState):
     momentum: QuasiGlobalMomentum | None = None
     tracking: GradientTracking | None = None
+    copies: NeighbourCopies | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,8 @@ class DPSGD(NeighbourRounds[DPSGDState]):
     """
 
     name = "dpsgd"
-    info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=(m.ADVISED,)),))
+    info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=(m.ADVISED,)),), coded_kinds=("x",))
+    codecs = ("dense", m.ANY_COMPRESSOR)
     paper = "Lian et al. 2017"
     keeps_own = ("momentum.m",)
     mixing: str = "metropolis"
@@ -78,8 +85,13 @@ class DPSGD(NeighbourRounds[DPSGDState]):
         object.__setattr__(self, "shapes_gradient", self.tracking or self.momentum != "none")
         object.__setattr__(self, "directed", self.mixing == "uniform")
 
+    def check_codec(self, codec: str) -> None:
+        if codec != "dense" and self.robust != "none":
+            remedy = "it compares whole vectors. Leave the codec out"
+            raise Misuse(f"codec {codec!r} with dpsgd:robust={self.robust}", "dense", remedy)
+
     def start(self, membership: m.Membership, local: m.Local) -> DPSGDState:
-        state = DPSGDState(local, membership)
+        state = DPSGDState(local, membership, copies=copies_for(membership, local, 2 if self.tracking else 1))
         if self.momentum != "none":
             state.momentum = QuasiGlobalMomentum(local.x, self.mu)
         if self.tracking:
@@ -88,22 +100,30 @@ class DPSGD(NeighbourRounds[DPSGDState]):
 
     def send(self, state: DPSGDState) -> list[m.MethodAction]:
         receivers = self.receivers(state)
+        if state.copies is not None:
+            return state.copies.tell(state, receivers, self.mixed(state))
         if not receivers:
             return []
         payload = state.local.x.tobytes() + (state.tracking.y.tobytes() if state.tracking else b"")
         return tell_all(state, receivers, payload)
 
     def check(self, state: DPSGDState, heard: m.Heard) -> None:
-        check_length(heard, state.local, vectors=2 if state.tracking else 1)
+        if state.copies is not None:
+            state.copies.check(heard, state.local)
+        else:
+            check_length(heard, state.local, vectors=2 if state.tracking else 1)
 
     def mixed(self, state: DPSGDState) -> Sequence[m.Vector]:
         return (state.local.x, state.tracking.y) if state.tracking else (state.local.x,)
 
     def merge(self, state: DPSGDState, given: m.Stepped, heard: Sequence[m.Heard]) -> None:
         row = row_of(state.membership.graph(state.round), state.membership.rank, self.mixing)
-        x = state.local.x
-        self._mix(x, row, {one.sender: np.frombuffer(one.payload, np.float32, x.size) for one in heard})
-        if state.tracking is not None:
+        x, copies = state.local.x, state.copies
+        if copies is not None:
+            copies.mix(self.mixed(state), row, heard, copies.gamma)
+        else:
+            self._mix(x, row, {one.sender: np.frombuffer(one.payload, np.float32, x.size) for one in heard})
+        if state.tracking is not None and copies is None:
             theirs = {one.sender: np.frombuffer(one.payload, np.float32, x.size, x.nbytes) for one in heard}
             average(state.tracking.y, row, theirs)
         if state.momentum is not None:
@@ -118,6 +138,8 @@ class DPSGD(NeighbourRounds[DPSGDState]):
             merge(self.robust, [x, *theirs.values()], x)
 
     def restart(self, state: DPSGDState) -> None:
+        if state.copies is not None:
+            state.copies.restart()
         if state.tracking is not None:
             state.tracking.restart()
         if state.momentum is not None:

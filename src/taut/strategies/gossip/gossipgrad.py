@@ -8,6 +8,10 @@ every two exchange directly. The mean is conserved: every x goes to one other wo
 
 The paper also passes samples round a ring, so that workers see each other's data; here leases assign the samples anew in
 every pass, with the same effect. Weights are exchanged, the optimizer's moments are not.
+
+**With a compressor** partners keep copies of each other's x, and half the difference of two copies is what x moves by
+(``neighbour_copies.py``). The order is not shuffled then: each worker has the same log2 p partners in all rounds, whose
+copies stay fresh.
 Paper: Daily et al. 2018, "GossipGraD: scalable deep learning using gossip communication based asynchronous gradient
 descent".
 """
@@ -22,13 +26,28 @@ import numpy as np
 
 from taut.core.splitmix import hash_bits
 from taut.specs import check_whole
-from taut.strategies.api import Completeness, Heard, Local, Membership, MethodAction, Stepped, StrategyInfo
+from taut.strategies.api import (
+    ANY_COMPRESSOR,
+    Completeness,
+    Heard,
+    Local,
+    Membership,
+    MethodAction,
+    Stepped,
+    StrategyInfo,
+)
 from taut.strategies.gossip.dpsgd import average
+from taut.strategies.gossip.neighbour_copies import NeighbourCopies, copies_for
 from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourState, tell_all
 
 
+@dataclass
+class GossipGraDState(NeighbourState):
+    copies: NeighbourCopies | None = None
+
+
 @dataclass(frozen=True)
-class GossipGraD(NeighbourRounds[NeighbourState]):
+class GossipGraD(NeighbourRounds[GossipGraDState]):
     """``--strategy gossipgrad``. It chooses partners among all workers: the topology stays ``complete``. ``seed``: of the
     shuffled order.
 
@@ -37,7 +56,8 @@ class GossipGraD(NeighbourRounds[NeighbourState]):
     """
 
     name = "gossipgrad"
-    info = StrategyInfo(Completeness.NEIGHBOURS)
+    info = StrategyInfo(Completeness.NEIGHBOURS, coded_kinds=("x",))
+    codecs = ("dense", ANY_COMPRESSOR)
     paper = "Daily et al. 2018"
     topologies = ("complete",)
     seed: int = 0
@@ -45,34 +65,55 @@ class GossipGraD(NeighbourRounds[NeighbourState]):
     def __post_init__(self) -> None:
         check_whole(self, "seed", 0)
 
-    def start(self, membership: Membership, local: Local) -> NeighbourState:
-        return NeighbourState(local, membership)
+    def start(self, membership: Membership, local: Local) -> GossipGraDState:
+        return GossipGraDState(local, membership, copies=copies_for(membership, local, alike=False))
 
-    def outward(self, state: NeighbourState) -> list[int]:
+    def outward(self, state: GossipGraDState) -> list[int]:
         return self._partner(state, 0)
 
-    def inward(self, state: NeighbourState) -> list[int]:
+    def inward(self, state: GossipGraDState) -> list[int]:
         return self._partner(state, 1)
 
-    def _partner(self, state: NeighbourState, side: int) -> list[int]:
-        membership = state.membership
-        if len(membership.members) < 2:
+    def _partner(self, state: GossipGraDState, side: int) -> list[int]:
+        members, rank = state.membership.members, state.membership.rank
+        if len(members) < 2:
             return []
-        return [partners(membership.members, state.round, membership.rank, self.seed)[side]]
+        round = state.round if state.copies is None else state.round % hops(len(members))
+        return [partners(members, round, rank, self.seed)[side]]
 
-    def send(self, state: NeighbourState) -> list[MethodAction]:
+    def send(self, state: GossipGraDState) -> list[MethodAction]:
+        if state.copies is not None:
+            return state.copies.tell(state, self.receivers(state), [state.local.x])
         return tell_all(state, self.receivers(state), state.local.x.tobytes())
 
-    def merge(self, state: NeighbourState, given: Stepped, heard: Sequence[Heard]) -> None:
-        theirs = {one.sender: np.frombuffer(one.payload, np.float32) for one in heard}
-        average(state.local.x, dict.fromkeys(theirs, 0.5), theirs)
+    def check(self, state: GossipGraDState, heard: Heard) -> None:
+        if state.copies is not None:
+            state.copies.check(heard, state.local)
+        else:
+            super().check(state, heard)
+
+    def merge(self, state: GossipGraDState, given: Stepped, heard: Sequence[Heard]) -> None:
+        row = dict.fromkeys([one.sender for one in heard], 0.5)
+        if state.copies is not None:
+            state.copies.mix([state.local.x], row, heard, state.copies.gamma)
+        else:
+            average(state.local.x, row, {one.sender: np.frombuffer(one.payload, np.float32) for one in heard})
+
+    def restart(self, state: GossipGraDState) -> None:
+        if state.copies is not None:
+            state.copies.restart()
+
+
+def hops(members: int) -> int:
+    """Return the rounds after which all have heard of all."""
+    return (members - 1).bit_length()
 
 
 def partners(members: tuple[int, ...], round: int, rank: int, seed: int) -> tuple[int, int]:
     """Return the worker that ``rank`` sends to in this round, and the one that it hears."""
-    hops = (len(members) - 1).bit_length()
-    order = shuffled(members, round // hops, seed)
-    here, hop = order.index(rank), 1 << (round % hops)
+    rounds = hops(len(members))
+    order = shuffled(members, round // rounds, seed)
+    here, hop = order.index(rank), 1 << (round % rounds)
     return order[(here + hop) % len(order)], order[(here - hop) % len(order)]
 
 

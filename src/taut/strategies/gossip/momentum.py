@@ -93,6 +93,9 @@ def check_optimizer(given: str, optimizer: str, settings: Mapping[str, Any]) -> 
     taut.errors.Misuse: dpsgd:momentum=quasi-global with SGD(momentum=0.9): expected an optimizer without momentum of \
 its own; try SGD(momentum=0): the strategy adds the momentum
     """
+    if settings.get("by_hand"):
+        given = f"{given} with weights that are updated by hand"
+        raise Misuse(given, "an optimizer with a learning rate, by which steps are divided", "take torch.optim.SGD")
     memory = {name: settings[name] for name in ("momentum", "betas") if settings.get(name)}
     if memory:
         written = ", ".join(f"{name}={value}" for name, value in memory.items())

@@ -7,6 +7,11 @@ with x_i after the local step. A tree has one path between any two workers, so e
 path is long. After as many rounds as the tree's diameter, x_i is the mean of all, uniform however badly the graph mixes;
 this is why it works where workers see different data. Before that the counts say how many models are in the sum.
 The optimizer's moments are not exchanged; momentum helps. When the members change, sums start anew on the new tree.
+
+**With a quantizer** each neighbour keeps a copy of the sum that goes to it, of which only the changes are sent, and the
+whole sum when the number of models in it changes (``neighbour_copies.py``). It must be a fine one: no neighbour moves the
+opposite way here, so that what a message leaves out moves the mean of all. ``async`` on the same topology relays
+compressed updates.
 Paper: Vogels et al. 2021, "RelaySum for decentralized deep learning on heterogeneous data".
 """
 
@@ -19,7 +24,13 @@ import numpy as np
 
 from taut.errors import MalformedMessage
 from taut.strategies import api as m
+from taut.strategies.gossip.neighbour_copies import NeighbourCopies, copies_for
 from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourState, check_length, tell_all
+
+NOT_CONSERVED = (
+    "relays do not conserve the mean, so that what a message leaves out would move it: take async on this topology, "
+    "which relays compressed updates"
+)
 
 
 @dataclass
@@ -28,6 +39,8 @@ class RelaySGDState(NeighbourState):
 
     tree: list[int] = field(default_factory=list)
     heard: dict[int, tuple[m.Vector, int]] = field(default_factory=dict)
+    copies: NeighbourCopies | None = None  # of the sums
+    counts: dict[int, int] = field(default_factory=dict)  # of the models in the sums that the neighbours have
 
 
 @dataclass(frozen=True)
@@ -43,12 +56,16 @@ class RelaySGD(NeighbourRounds[RelaySGDState]):
     """
 
     name = "relaysgd"
-    info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=("tree",)),))
+    info = m.StrategyInfo(
+        m.Completeness.NEIGHBOURS, (m.Variant(topologies=("tree",)),), coded_kinds=("x",), limited=NOT_CONSERVED
+    )
+    codecs = ("dense", m.ANY_FINE)
     paper = "Vogels et al. 2021"
     directed = True  # channels go both ways, even over directed edges
 
     def start(self, membership: m.Membership, local: m.Local) -> RelaySGDState:
-        return RelaySGDState(local, membership, tree=tree_neighbours(membership))
+        copies = copies_for(membership, local, alike=False)
+        return RelaySGDState(local, membership, tree=tree_neighbours(membership), copies=copies)
 
     def outward(self, state: RelaySGDState) -> list[int]:
         return state.tree
@@ -66,18 +83,30 @@ class RelaySGD(NeighbourRounds[RelaySGDState]):
             for vector, models in relayed:
                 total += vector
                 count += models
-            actions += tell_all(state, [other], total.tobytes(), [count])
+            if state.copies is None:
+                actions += tell_all(state, [other], total.tobytes(), [count])
+                continue
+            if state.counts.get(other) != count:
+                state.copies.sent.forget([(other, 0)])
+            state.counts[other] = count
+            actions += state.copies.tell(state, [other], [total], [count])
         return actions
 
     def check(self, state: RelaySGDState, heard: m.Heard) -> None:
-        check_length(heard, state.local)
+        if state.copies is not None:
+            state.copies.check(heard, state.local)
+        else:
+            check_length(heard, state.local)
         numbers = heard.note.numbers
         if len(numbers) != 1 or not (1 <= numbers[0] < 2**31 and numbers[0] == int(numbers[0])):
             raise MalformedMessage(f"relay counts {numbers}; one whole number from 1 was expected")
 
     def merge(self, state: RelaySGDState, given: m.Stepped, heard: Sequence[m.Heard]) -> None:
-        x, count = state.local.x, 1
-        state.heard = {one.sender: (np.frombuffer(one.payload, np.float32), int(one.note.numbers[0])) for one in heard}
+        x, copies = state.local.x, state.copies
+        came = {one.sender: copies.read(one, x.nbytes) if copies else [_sum(one)] for one in heard}
+        counts = {one.sender: int(one.note.numbers[0]) for one in heard}
+        state.heard = {sender: (vectors[0], counts[sender]) for sender, vectors in came.items() if vectors}
+        count = 1
         for vector, models in state.heard.values():
             x += vector
             count += models
@@ -86,6 +115,13 @@ class RelaySGD(NeighbourRounds[RelaySGDState]):
     def restart(self, state: RelaySGDState) -> None:
         state.tree = tree_neighbours(state.membership)
         state.heard.clear()
+        state.counts.clear()
+        if state.copies is not None:
+            state.copies.restart()
+
+
+def _sum(heard: m.Heard) -> m.Vector:
+    return np.frombuffer(heard.payload, np.float32)
 
 
 def tree_neighbours(membership: m.Membership) -> list[int]:

@@ -23,8 +23,8 @@ import numpy as np
 from taut.collectives import named
 from taut.errors import Misuse
 from taut.specs import check_whole
-from taut.strategies.allreduce.group import Group
-from taut.strategies.api import Completeness, Local, Membership, StrategyInfo, Tell, Vector
+from taut.strategies.allreduce.difference_group import group_of
+from taut.strategies.api import ANY_COMPRESSOR, Completeness, Local, Membership, StrategyInfo, Tell, Vector
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
 
@@ -53,8 +53,9 @@ class ADMM(Periodic):
     """
 
     name = "admm"
-    info = StrategyInfo(Completeness.SELDOM, ())  # it is meant for data that differs
+    info = StrategyInfo(Completeness.SELDOM, (), coded_kinds=("share",))  # it is meant for data that differs
     paper = "Boyd et al. 2011"
+    codecs = ("dense", ANY_COMPRESSOR)
     shapes_gradient = True
     keeps_common = ("z",)
     keeps_own = ("u",)
@@ -74,7 +75,7 @@ class ADMM(Periodic):
         return False  # the losses of all workers count alike
 
     def start(self, membership: Membership, local: Local) -> ADMMState:
-        group = Group(membership, len(local.x), self.schedule)
+        group = group_of(membership, local, self.schedule, own=True)
         return ADMMState(local, membership, group, z=local.x.copy(), u=np.zeros_like(local.x))
 
     def shape_gradient(self, state: ADMMState, gradient: Vector, rate: float) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from taut.collectives import named
 from taut.specs import check_choice, check_whole
-from taut.strategies.allreduce.robust_group import group_of
+from taut.strategies.allreduce.difference_group import group_of
 from taut.strategies.allreduce.robust_mean import check_robust
 from taut.strategies.api import Completeness, Local, Membership, StrategyInfo, Tell, Variant
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
@@ -46,7 +46,7 @@ class Averaging(Periodic):
     """
 
     name = "averaging"
-    info = StrategyInfo(Completeness.SELDOM, (Variant("every=8"),))
+    info = StrategyInfo(Completeness.SELDOM, (Variant("every=8"),), coded_kinds=("share",))
     paper = "Stich 2018"
     returns = "mix"
 
@@ -66,7 +66,7 @@ class Averaging(Periodic):
         return self.robust == "none" and self.weights == "samples"
 
     def start(self, membership: Membership, local: Local) -> PeriodicState:
-        return PeriodicState(local, membership, group_of(membership, len(local.x), self.schedule, self.robust))
+        return PeriodicState(local, membership, group_of(membership, local, self.schedule, self.robust))
 
     def join(self, state: PeriodicState) -> list[Tell]:
         weight = float(state.samples) if self.weights == "samples" else float(state.steps > 0)

@@ -32,10 +32,13 @@ import numpy as np
 from taut.errors import Misuse
 from taut.specs import check_from_zero, check_share, check_whole
 from taut.strategies import api as m
-from taut.strategies.allreduce.robust_group import group_of
+from taut.strategies.allreduce.difference_group import DifferenceGroup, group_of
+from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_mean import check_robust
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 from taut.strategies.server.diloco_delayed import Delayed, DelayedState
+
+CHUNK = 1 << 16  # elements that are moved at a time: temporaries of this length stay in the cache
 
 
 @dataclass
@@ -79,7 +82,7 @@ class DiLoCo(Periodic):
     """
 
     name = "diloco"
-    info = m.StrategyInfo(m.Completeness.SELDOM, (m.Variant("every=50"),), short="every=5")
+    info = m.StrategyInfo(m.Completeness.SELDOM, (m.Variant("every=50"),), short="every=5", coded_kinds=("share",))
     paper = "Douillard et al. 2023"
     concurrent = True  # an overlapped average goes on while the worker trains
     keeps_common = ("theta", "momentum", "fragments")
@@ -113,6 +116,13 @@ class DiLoCo(Periodic):
             remedy = "a holder's word and a listener's zeros cannot be outvoted: drop " + given
             raise Misuse(f"diloco: robust={self.robust} with {given}", "one of them", remedy)
 
+    def check_codec(self, codec: str) -> None:
+        super().check_codec(codec)
+        if codec != "dense" and (self.delayed or self.fragments > 1):
+            setting = "delayed=true" if self.delayed else f"fragments={self.fragments}"
+            given, expected = f"codec {codec!r} with diloco:{setting}", "dense: compressing this form is not built yet"
+            raise Misuse(given, expected, f"leave {setting} out, or the codec")
+
     @property
     def summed_numbers(self) -> int:
         return super().summed_numbers + 1
@@ -130,7 +140,7 @@ class DiLoCo(Periodic):
         return DiLoCoState(
             local,
             membership,
-            group_of(membership, size, "ring", self.robust),
+            group_of(membership, local, robust=self.robust) if self.fragments == 1 else Group(membership, size),
             theta=local.x.copy(),
             momentum=np.zeros_like(local.x),
             scratch=np.zeros(size, np.float32),
@@ -171,8 +181,13 @@ class DiLoCo(Periodic):
     def waits(self, state: DiLoCoState) -> bool:
         return state.moved >= self.overlap
 
+    @property
+    def _gives_x(self) -> bool:
+        """Return whether x itself is contributed: all of it, and it stays until the round is over."""
+        return self.fragments == 1 and not self.overlap
+
     def hold(self, state: DiLoCoState) -> m.Vector:
-        return state.local.x.copy()
+        return super().hold(state) if self._gives_x else state.local.x.copy()
 
     def join(self, state: DiLoCoState) -> list[m.Tell]:
         for fragment in state.fragments:
@@ -180,8 +195,10 @@ class DiLoCo(Periodic):
         if not state.knows_turn:
             return state.group.begin(state.scratch, 0.0, state.draining, (1.0, 0.0, 1.0, *self.speed_of(state)))
         fragment = state.fragments[state.group.completed % self.fragments]
-        values = np.zeros_like(state.scratch)
-        values[: fragment.hi - fragment.lo] = state.local.x[fragment.lo : fragment.hi]
+        values = state.local.x
+        if not self._gives_x:
+            values = np.zeros_like(state.scratch)
+            values[: fragment.hi - fragment.lo] = state.local.x[fragment.lo : fragment.hi]
         samples, fragment.samples = float(fragment.samples), 0
         return self.begin(state, values, samples, float(not fragment.common), keeps=True)
 
@@ -189,12 +206,23 @@ class DiLoCo(Periodic):
         if not state.group.mean(state.scratch):
             return  # all members are newcomers, without a fragment
         fragment = state.fragments[(state.group.completed - 1) % self.fragments]
-        part = slice(fragment.lo, fragment.hi)
-        mean = state.scratch[: fragment.hi - fragment.lo]
+        mean, joined = state.scratch[: fragment.hi - fragment.lo], state.group.extra[2] > 0.0
+        for lo in range(fragment.lo, fragment.hi, CHUNK):
+            part = slice(lo, min(lo + CHUNK, fragment.hi))
+            of_mean = mean[part.start - fragment.lo : part.stop - fragment.lo]
+            self._move(state, part, of_mean, joined)
+        fragment.common = fragment.common or joined
+        if isinstance(state.group, DifferenceGroup):
+            state.group.rebase(state.theta)
+        all_drain = state.group.ending == state.group.contributors
+        # A newcomer has not counted earlier rounds, so the others start counting again, too.
+        state.agreed = (0 if state.newcomers else state.agreed) + 1 if all_drain else 0
+
+    def _move(self, state: DiLoCoState, part: slice, mean: m.Vector, joined: bool) -> None:
+        """Move a part of theta and x. ``joined``: some member has another theta for this fragment."""
         theta, momentum, x = state.theta[part], state.momentum[part], state.local.x[part]
-        if state.group.extra[2] > 0.0:  # some member has another theta for this fragment
+        if joined:
             theta[:], momentum[:] = mean, 0.0
-            fragment.common = True
         elif state.trained:
             nesterov(theta, momentum, theta - mean, self.outer_rate, self.outer_momentum)
         if state.moved:
@@ -202,9 +230,6 @@ class DiLoCo(Periodic):
             x += np.float32(1.0 - self.mixing) * theta
         else:
             x[:] = theta
-        all_drain = state.group.ending == state.group.contributors
-        # A newcomer has not counted earlier rounds, so the others start counting again, too.
-        state.agreed = (0 if state.newcomers else state.agreed) + 1 if all_drain else 0
 
     def agreed(self, state: DiLoCoState) -> bool:
         """Return whether all fragments have been averaged since every member stopped training."""

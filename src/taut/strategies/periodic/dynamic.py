@@ -24,7 +24,7 @@ from taut.collectives import named
 from taut.errors import MalformedMessage, Misuse
 from taut.specs import check_whole
 from taut.strategies import api as m
-from taut.strategies.allreduce.group import Group
+from taut.strategies.allreduce.difference_group import group_of
 from taut.strategies.periodic.dynamic_coordinator import DynamicCoordinator, within
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
@@ -76,7 +76,7 @@ class Dynamic(Periodic):
     """
 
     name = "dynamic"
-    info = m.StrategyInfo(m.Completeness.SELDOM, ())  # it is meant for traffic, not for speed
+    info = m.StrategyInfo(m.Completeness.SELDOM, (), coded_kinds=("share",))  # it is meant for traffic, not for speed
     paper = "Kamp et al. 2018"
     concurrent = True  # the coordinator gives its verdicts while it trains
 
@@ -96,7 +96,7 @@ class Dynamic(Periodic):
         return False  # workers that stay within the threshold wait for nobody
 
     def start(self, membership: m.Membership, local: m.Local) -> DynamicState:
-        return DynamicState(local, membership, Group(membership, len(local.x), self.schedule), reference=local.x.copy())
+        return DynamicState(local, membership, group_of(membership, local, self.schedule), reference=local.x.copy())
 
     def on(self, state: DynamicState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []

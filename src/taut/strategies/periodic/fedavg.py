@@ -11,23 +11,35 @@ are not exchanged and go on from the mean; a client of the paper starts with fre
 ``robust``: the median, say, of the chosen workers' weights, instead of their mean (``robust_group.py``). All workers draw
 the chosen ones; none can claim to be chosen. So training by a worker that was not chosen (a round was held up) is not in
 the mean yet: the worker adds it to the mean until it is chosen.
+
+``clients``: K of them, of which the fraction C is drawn for a round; the workers train the drawn ones, one after the
+other, each from the round's first weights (``client_rounds.py``, and ``worker/clients`` for what a worker does). A worker
+gives the mean of its clients' weights, by their samples, so the mean over the workers is that over all drawn clients.
+``clip`` and ``noise``: what of a client shows in the mean is bounded (``client_noise.py``).
+
 Paper: McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Decentralized Data".
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from taut.collectives import named
 from taut.errors import Misuse
 from taut.specs import check_share, check_whole
+from taut.strategies.allreduce.difference_group import group_of
 from taut.strategies.allreduce.group import OWN_NUMBERS
-from taut.strategies.allreduce.robust_group import RobustGroup, group_of
+from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
-from taut.strategies.api import Completeness, Local, Membership, StrategyInfo, Tell, Vector
+from taut.strategies.api import Completeness, Local, Membership, MethodAction, StrategyInfo, Tell, Vector
+from taut.strategies.periodic.client_noise import NoiseLedger, check_privacy
+from taut.strategies.periodic.client_rounds import ClientPart, ClientRound, dealt, drawn_clients
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
 if TYPE_CHECKING:
@@ -39,12 +51,19 @@ FEWEST = 3  # so many that a median can outvote one
 @dataclass
 class FedAvgState(PeriodicState):
     """A worker's state. ``chosen``: how many rounds it was chosen for; ``idle_round``: no worker trained in the last
-    round. If robust: ``common``, the last round's mean; ``gave``: steps and samples of the round under way."""
+    round. If robust: ``common``, the last round's mean; ``gave``: steps and samples of the round under way. With clients:
+    ``part``, what this worker has trained for the round, once that is complete; ``opening``: it asks for the next round's
+    clients; ``trained_clients`` and ``lost_clients``, of all workers' rounds so far; ``ledger``: of the noise in them."""
 
     chosen: int = 0
     idle_round: bool = False
     common: Vector | None = None
     gave: tuple[int, int] | None = None
+    part: ClientPart | None = None
+    opening: bool = False
+    trained_clients: int = 0
+    lost_clients: int = 0
+    ledger: NoiseLedger = field(default_factory=NoiseLedger)
 
 
 @dataclass(frozen=True)
@@ -54,7 +73,10 @@ class FedAvg(Periodic):
     ``fraction``: of the workers that train in a round (C). ``steps``: local steps in a round. ``samples``: local samples
     in a round, instead of ``steps``; E local epochs over n samples and p workers are ``samples = E n / p``. ``seed``: all
     workers draw alike from it, the round's number and the members. ``robust``: ``median``, ``trimmed`` or ``clip`` of the
-    chosen, at least three: all of them count alike then, and every worker sends to every other.
+    chosen, at least three: all of them count alike then, and every worker sends to every other. ``clients``: how many
+    there are, where ``worker.rounds`` trains clients and ``fraction`` is of them; 0: each worker is one. ``clip``: the
+    norm that no client's update exceeds. ``noise``: its standard deviation, as a multiple of ``clip``; ``delta``: the
+    probability for which the run's epsilon is reported.
 
     >>> import numpy as np
     >>> from taut.testing.worlds.method_world import MethodWorld
@@ -65,7 +87,7 @@ class FedAvg(Periodic):
     """
 
     name = "fedavg"
-    info = StrategyInfo(Completeness.SELDOM, ())  # it is meant for data that stays where it is
+    info = StrategyInfo(Completeness.SELDOM, (), coded_kinds=("share",))  # it is meant for data that stays where it is
     paper = "McMahan et al. 2017"
 
     fraction: float = 0.5
@@ -74,6 +96,10 @@ class FedAvg(Periodic):
     seed: int = 0
     schedule: str = "ring"
     robust: str = "none"
+    clients: int = 0
+    clip: float = math.inf
+    noise: float = 0.0
+    delta: float = 1e-5
 
     def __post_init__(self) -> None:
         check_share(self, "fraction")
@@ -82,8 +108,19 @@ class FedAvg(Periodic):
         check_whole(self, "seed", 0)
         named(self.schedule)
         check_robust(self, schedule=self.schedule)
+        check_whole(self, "clients", 0, "0: each worker is one client")
+        if self.clients and (self.samples or self.robust != "none"):
+            other = f"samples={self.samples}" if self.samples else f"robust={self.robust}"
+            remedy = (
+                "a round ends when its clients are trained, and a worker gives the mean of several: leave one of them out"
+            )
+            raise Misuse(f"fedavg:clients={self.clients},{other}", "clients, or the other", remedy)
+        check_privacy(self.clip, self.noise, self.delta)
 
     def check_shape(self, shape: Shape, workers: int) -> None:
+        if self.clip < math.inf and not self.clients:
+            remedy = "with --clients 100, say, and worker.rounds in the script"
+            raise Misuse(f"fedavg:clip={self.clip:g} without clients", "clients, whose updates are clipped", remedy)
         count = self._chosen(workers)
         if self.robust != "none" and count < FEWEST:
             share = f"fraction={self.fraction:g} of {workers} workers: {count} in a round"
@@ -92,14 +129,25 @@ class FedAvg(Periodic):
 
     @property
     def summed_numbers(self) -> int:
-        return super().summed_numbers + (self.robust != "none")
+        return super().summed_numbers + (self.robust != "none") + (1 + self._chosen(self.clients) if self.clients else 0)
+
+    @property
+    def takes_newcomers(self) -> bool:
+        return not self.noise  # one would begin with the weights of a worker that is training a client
+
+    def check_codec(self, codec: str) -> None:
+        super().check_codec(codec)
+        if self.noise and codec != "dense":
+            given = f"codec {codec!r} with fedavg:noise={self.noise:g}"
+            raise Misuse(given, "dense: the noise is in the sum of whole updates", "leave noise out, or the codec")
 
     @property
     def shares_speeds(self) -> bool:
-        return self.robust == "none" and not self.samples  # else a round has as many samples of each worker
+        # else a round has as many samples of each worker, or its clients'
+        return self.robust == "none" and not (self.samples or self.clients)
 
     def start(self, membership: Membership, local: Local) -> FedAvgState:
-        group = group_of(membership, len(local.x), self.schedule, self.robust, self._voters)
+        group = group_of(membership, local, self.schedule, self.robust, self._voters)
         return FedAvgState(local, membership, group, common=None if self.robust == "none" else local.x.copy())
 
     def _voters(self, members: Collection[int], completed: int, says: Sequence[float]) -> Collection[int]:
@@ -122,7 +170,43 @@ class FedAvg(Periodic):
         """
         return set(random.Random(f"{self.seed} {round}").sample(members, self._chosen(len(members))))
 
+    def open(self, state: FedAvgState) -> None:
+        """Ask for the next round's clients: the next turn lasts until all members agree on the round's number."""
+        state.opening = True
+
+    def round_of(self, state: FedAvgState) -> ClientRound:
+        """Return the round that comes next, with the clients that this worker trains in it. A newcomer has the weights of
+        a worker that may be training a client: it trains none in its first round, and takes the mean."""
+        drawn, membership = self._drawn(state), state.membership
+        late = state.rounds == 0 and state.group.founder is False
+        mine = () if late else dealt(drawn, membership.members, membership.rank)
+        return ClientRound(state.group.completed, drawn, mine)
+
+    def _drawn(self, state: FedAvgState) -> tuple[int, ...]:
+        return drawn_clients(self.clients, self.fraction, self.seed, state.group.completed, poisson=self.noise > 0.0)
+
+    def give(self, state: FedAvgState, part: ClientPart) -> None:
+        """Note that this worker's clients are trained: x is their mean, and the next turn joins the round."""
+        state.part = part
+
+    def holds(self, state: FedAvgState, actions: list[MethodAction]) -> bool:
+        if not state.opening:
+            return False
+        actions += state.group.introduce()
+        state.opening = not (state.group.agreed or state.ended)
+        return state.opening
+
+    def wants(self, state: FedAvgState) -> bool:
+        if self.clients:  # a turn without samples says nothing: rounds begin and end with one
+            return self.due(state) or (state.idle and state.ended)
+        return super().wants(state)
+
+    def held_up(self, state: FedAvgState) -> bool:
+        return not self.clients and super().held_up(state)  # nobody trains on: the next clients begin with the mean
+
     def due(self, state: FedAvgState) -> bool:
+        if self.clients:
+            return state.part is not None
         if state.samples >= self.samples if self.samples else state.steps >= self.steps:
             return True
         return not state.idle_round and state.membership.rank not in self.draw(
@@ -130,12 +214,40 @@ class FedAvg(Periodic):
         )
 
     def join(self, state: FedAvgState) -> list[Tell]:
+        if self.clients:
+            return self._join_clients(state)
         state.chosen += state.steps > 0
         state.gave = (state.steps, state.samples) if state.samples else None
         idle = () if state.common is None else (float(state.idle_round),)
         return self.begin(state, state.local.x, float(state.samples), *idle, keeps=True)
 
+    def _join_clients(self, state: FedAvgState) -> list[Tell]:
+        part, state.part = state.part or ClientPart(), None
+        state.chosen += bool(part.trained)
+        values = state.local.x if part.noisy is None else part.noisy
+        if self.noise and part.noisy is None:
+            values = np.zeros_like(values)
+        counts = part.counts(self._drawn(state))
+        return self.begin(state, values, part.weight, part.noise_share, *counts, keeps=True)
+
+    def _take_clients(self, state: FedAvgState) -> None:
+        """Note who was in the round, and take the mean; or add the sum of updates, where there is noise in it."""
+        share, *times = state.group.extra[2:]
+        state.trained_clients += round(sum(times))
+        state.lost_clients += times.count(0.0)
+        if not self.noise:
+            state.group.mean(state.local.x)
+            return
+        state.ledger.note(self.noise, share, times)
+        mean = np.empty_like(state.local.x)
+        weight = state.group.mean(mean)
+        state.local.x += mean * np.float32(weight / (self.fraction * self.clients))
+
     def conclude(self, state: FedAvgState) -> None:
+        if self.clients and (state.trained or self.noise):
+            if state.trained:
+                self._take_clients(state)
+            return
         state.idle_round = not state.trained
         if isinstance(state.group, RobustGroup) and state.common is not None:
             self._take(state, state.group, state.common)
@@ -160,4 +272,10 @@ class FedAvg(Periodic):
         return state.begun and state.lent
 
     def figures(self, state: FedAvgState) -> dict[str, float]:
-        return {**super().figures(state), "rounds_trained": state.chosen}
+        found = {**super().figures(state), "rounds_trained": state.chosen}
+        if self.clients:
+            found |= {"clients_trained": state.trained_clients, "clients_lost": state.lost_clients}
+        if state.ledger.epsilon is not None:
+            noisy = sum(state.ledger.rounds.values())
+            found |= {"epsilon": state.ledger.epsilon, "delta": self.delta, "noisy_rounds": noisy}
+        return found

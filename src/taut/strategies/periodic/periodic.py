@@ -12,7 +12,8 @@ Shared by `averaging`, `fedavg`, `diloco` and `admm`:
 - The contribution of a draining worker says so. The first round in which all contributors drain is the last one: all see
   this, and end with the same bits. Workers that join still later are given the model.
 
-The ``Group`` handles deaths and joins in mid-round.
+The ``Group`` handles deaths and joins in mid-round. With a compressor, rounds are of differences from the last common
+weights (``difference_group.py``).
 """
 
 from __future__ import annotations
@@ -22,15 +23,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from taut.errors import Misuse
 from taut.strategies import api as m
+from taut.strategies.allreduce.difference_group import TOKEN, DifferenceGroup
 from taut.strategies.allreduce.final_model import KIND, FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.round_speeds import RoundSpeeds
 from taut.strategies.periodic.overlapped_round import OverlappedRound
-
-# The weight of a worker that has not trained: far below the rounding of any weight of samples, yet not zero.
-TOKEN = 2.0**-20
 
 
 @dataclass
@@ -60,8 +60,13 @@ class PeriodicState:
     late: FinalModelForJoiners = field(default_factory=FinalModelForJoiners)
     drift: OverlappedRound = field(default_factory=OverlappedRound)
 
+    coded_reference: m.Vector | None = None  # of the group, where a codec writes differences from it
+    coded_own: m.Vector | None = None  # what the others know of this worker's own vector, where that is kept
+
     def __post_init__(self) -> None:
         self.late.by_majority = isinstance(self.group, RobustGroup)
+        if isinstance(self.group, DifferenceGroup):
+            self.coded_reference, self.coded_own = self.group.reference, self.group.known
 
     @property
     def newcomers(self) -> bool:
@@ -82,6 +87,8 @@ class Periodic(m.Method):
     consensus = True
     turns_until_finished = True
     drifts = True
+    codecs = ("dense", m.ANY_FAITHFUL)
+    robust: str = "none"
 
     def due(self, state: Any) -> bool:
         """Return whether a worker that has data is to join a round now."""
@@ -123,7 +130,8 @@ class Periodic(m.Method):
         return bool(state.group.ending == state.group.contributors)
 
     def figures(self, state: Any) -> dict[str, float]:
-        return {"rounds": state.rounds, **state.drift.figures()}
+        coded = {"coded": 1.0} if state.coded_reference is not None else {}
+        return {"rounds": state.rounds, **coded, **state.drift.figures()}
 
     def owing(self, state: Any) -> bool:
         """Return whether steps since the last round are still to go into the next one."""
@@ -141,6 +149,11 @@ class Periodic(m.Method):
     @property
     def summed_numbers(self) -> int:
         return 4 if self.shares_speeds else 2
+
+    def check_codec(self, codec: str) -> None:
+        if codec != "dense" and self.robust != "none":
+            given, expected = f"codec {codec!r} with {self.name}:robust={self.robust}", "dense: it compares whole vectors"
+            raise Misuse(given, expected, "leave robust out, or the codec")
 
     def map_groups(self, state: Any, made: Callable[[Any], Any]) -> None:
         state.group = made(state.group)

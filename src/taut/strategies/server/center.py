@@ -116,8 +116,11 @@ class Center:
         tells = []
         for holder, theirs in by_holder.items():
             self.missing.update((shard, holder) for shard in theirs)
-            tells.append(self._tell(holder, "ask", theirs, self._values, self.round, self.number))
+            tells += self._questions(holder, theirs)
         return tells
+
+    def _questions(self, holder: int, shards: Sequence[int]) -> list[Tell]:
+        return [self._tell(holder, "ask", shards, self._values, self.round, self.number)]
 
     def let_go(self) -> None:
         """Let the worker train on without the missing answers."""

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, MethodAction, Note, Tell
+from taut.strategies.api import Heard, MethodAction, Note, Tell, Vector
+from taut.strategies.delivery.copies import HeldCopy, Written
 from taut.strategies.server.server_state import Pulling, Pushed, ServerState
 from taut.strategies.server.shard import unpacked
 
@@ -31,8 +32,8 @@ def push(state: ServerState, steps: int, serve: Serve) -> list[MethodAction]:
         if state.unpushed[shard] < steps or shard in state.pushing or shard in state.handed or state.blank(shard):
             continue
         part = state.part(shard)
-        change = (state.local.x[part] - state.base[part]).tobytes()
-        state.base[part] = state.local.x[part]
+        change = _written(state, shard, state.local.x[part] - state.base[part])
+        state.base[part] = state.local.x[part] if not state.coders else state.base[part] + state.change(shard, change)
         state.numbers[shard] += 1
         numbers = [state.rate, float(state.numbers[shard]), float(state.membership.version), 0.0]
         pushed = Pushed(rank, Note("push", state.unpushed[shard], shard, numbers), change)
@@ -40,6 +41,11 @@ def push(state: ServerState, steps: int, serve: Serve) -> list[MethodAction]:
         actions += _post(state, shard, pushed, serve)
     state.pushes += sent
     return actions
+
+
+def _written(state: ServerState, shard: int, change: Vector) -> bytes:
+    """Return the change as it is pushed. What the codec leaves out stays in x - base, for the next push."""
+    return state.coders[shard].difference(change) if state.coders else change.tobytes()
 
 
 def _post(state: ServerState, shard: int, pushed: Pushed, serve: Serve) -> list[MethodAction]:
@@ -85,17 +91,35 @@ def ask(state: ServerState) -> list[MethodAction]:
             held = state.shards[shard]
             pulling.answer, pulling.table = unpacked(held.pull(rank), held.w.nbytes)
         else:
-            actions.append(Tell(rank, Note("pull", 0, shard)))
+            has = [state.pulled.setdefault(shard, HeldCopy()).stamp] if state.coders else []
+            actions.append(Tell(rank, Note("pull", 0, shard, has)))
     return actions
 
 
 def answered(state: ServerState, event: Heard) -> None:
     """Note the weights that a server sent."""
-    shard = event.note.part
-    w, table = unpacked(event.payload, state.nbytes(shard))
+    shard, nbytes = event.note.part, state.nbytes(event.note.part)
     pulling = state.pulling.get(shard)
-    if pulling is not None and pulling.asked == event.sender:
+    asked = pulling is not None and pulling.asked == event.sender
+    if not state.coders:
+        w, table = unpacked(event.payload, nbytes)
+    else:
+        stamp, coded = _stamp(event)
+        _, table = unpacked(event.payload[coded:], 0)
+        if not asked:
+            return  # its next pull says that it has not taken this over
+        sent = Written(event.payload[:coded], stamp, event.note.kind == "weights")
+        w = state.pulled.setdefault(shard, HeldCopy()).read(sent, nbytes, state.coders[shard])
+    if pulling is not None and asked:
         pulling.answer, pulling.table = w, table
+
+
+def _stamp(event: Heard) -> tuple[float, int]:
+    """Return the stamp of a compressed answer, and how many bytes the codec wrote."""
+    numbers = event.note.numbers
+    if len(numbers) != 2 or not all(0 <= number < 2**53 for number in numbers) or numbers[1] > len(event.payload):
+        raise MalformedMessage(f"{event.note.kind!r} with the numbers {numbers}")
+    return numbers[0], int(numbers[1])
 
 
 def include(state: ServerState) -> None:
@@ -127,7 +151,10 @@ def read_push(state: ServerState, event: Heard) -> Push:
     note, passed = event.note, event.note.kind == "passed"
     if len(note.numbers) != 4 + passed or not all(0 <= number < 2**53 for number in note.numbers):
         raise MalformedMessage(f"{note.kind!r} with the numbers {note.numbers}")
-    state.check_nbytes(event)
+    if state.coders:
+        state.coders[note.part].check(event.payload, state.nbytes(note.part) // 4)
+    else:
+        state.check_nbytes(event)
     _, number, version, again, origin = (*note.numbers, float(event.sender))[:5]
     return Push(int(origin), int(number), int(version), bool(again))
 

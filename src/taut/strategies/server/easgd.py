@@ -4,7 +4,8 @@
 
 So sum_i x_i + c changes by the local steps alone. Workers explore more than with averaging, and none waits for others.
 The center is sharded over the members (``center.py``) and is the final model. Exchanged: x one way, c the other; the
-optimizer's moments are not exchanged. One more vector per worker (the view of c).
+optimizer's moments are not exchanged. One more vector per worker (the view of c). With a compressor: forces one way,
+changes of c the other (``compressed_center.py``).
 
 **EAMSGD** is this with Nesterov momentum d in the local steps: ``momentum=d`` adds it to a plain SGD (v <- d v + g, step
 with g + d v); a script whose optimizer has momentum already runs EAMSGD without it, and must not set it.
@@ -21,10 +22,12 @@ import numpy as np
 
 from taut.errors import MalformedMessage, Misuse
 from taut.specs import check_from_zero, check_whole
-from taut.strategies.api import Completeness, Local, Membership, StrategyInfo, Tell, Vector
+from taut.strategies.api import ANY_COMPRESSOR, Completeness, Local, Membership, StrategyInfo, Tell, Vector
+from taut.strategies.delivery.copies import shortens
 from taut.strategies.gossip.momentum import check_optimizer
 from taut.strategies.server.center import MOST_SHARDS, SHARDS, Center
 from taut.strategies.server.center_method import CenterMethod, CenterState
+from taut.strategies.server.compressed_center import CompressedCenter, compressed_center
 
 STIFFNESS = 0.9  # the sum of all a, as in the paper's experiments
 
@@ -74,7 +77,8 @@ class EASGD(CenterMethod):
     """
 
     name = "easgd"
-    info = StrategyInfo(Completeness.SELDOM, short="every=4")
+    info = StrategyInfo(Completeness.SELDOM, short="every=4", coded_kinds=("ask", "moved"))
+    codecs = ("dense", ANY_COMPRESSOR)
     paper = "Zhang et al. 2015"
     keeps_own = ("velocity",)
 
@@ -100,12 +104,18 @@ class EASGD(CenterMethod):
             check_optimizer(f"easgd:momentum={self.momentum}", optimizer, settings)
 
     def start(self, membership: Membership, local: Local) -> EASGDState:
-        center = Center(local, membership, Spring(local), local.x.copy(), self.shards)
+        coder = shortens(local.coder)
+        center: Center
+        if coder is not None:
+            center = compressed_center(membership, local, coder, self.shards)
+        else:
+            center = Center(local, membership, Spring(local), local.x.copy(), self.shards)
         return EASGDState(local, center, velocity=np.zeros_like(local.x) if self.momentum else None)
 
     def exchange(self, state: EASGDState) -> list[Tell]:
         alpha = self.alpha or STIFFNESS / len(state.center.membership.members)
-        return state.center.ask(state.local.x, alpha)
+        center = state.center
+        return center.push(alpha) if isinstance(center, CompressedCenter) else center.ask(state.local.x, alpha)
 
     def shape_gradient(self, state: EASGDState, gradient: Vector, rate: float) -> None:
         """Add Nesterov momentum: v <- d v + g; g <- g + d v."""

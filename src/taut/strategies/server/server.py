@@ -13,7 +13,12 @@ in them; pushes that still come to it are passed on, lost ones are sent again (`
 successor begins with its own copy (``on_death=elect``: others' pushes since its last pull are lost) or, if it has not
 pulled yet, with a borrowed one (``shard_copy.py``); or all stop and save their models (``on_death=stop``). At the end
 each server, when all have told it that they ended, sends its weights to all: replicas end with the same bits.
-Paper: Dean et al. 2012, "Large Scale Distributed Deep Networks" (Downpour SGD).
+
+**With a compressor** a push is Q(x - x at its last push), and x at its last push moves by that alone: what is left out
+is in the next push. A pull is answered with the compressed difference from what the worker has (``copies.py``); the
+first one, the first from another server, and the weights of the end are whole. So both ways feed back their errors, as
+in DoubleSqueeze.
+Papers: Dean et al. 2012, "Large Scale Distributed Deep Networks" (Downpour SGD); Tang et al. 2019, "DoubleSqueeze".
 """
 
 from __future__ import annotations
@@ -27,12 +32,13 @@ import numpy as np
 from taut.errors import MalformedMessage
 from taut.specs import check_choice, check_from_zero, check_whole
 from taut.strategies import api as m
+from taut.strategies.delivery.copies import SentCopies, shortens
 from taut.strategies.server import client
 from taut.strategies.server import shard_copy as lending
 from taut.strategies.server import shard_moves as moves
 from taut.strategies.server.server_ending import ServerEnding
 from taut.strategies.server.server_state import Pushed, ServerState
-from taut.strategies.server.shard import Shard, holder
+from taut.strategies.server.shard import ENTRY_NBYTES, Shard, holder
 from taut.strategies.server.staleness import KINDS, Remedy
 
 
@@ -44,7 +50,8 @@ class Server(m.Method):
     """
 
     name = "server"
-    info = m.StrategyInfo(m.Completeness.UNBOUNDED)
+    info = m.StrategyInfo(m.Completeness.UNBOUNDED, coded_kinds=("push", "passed", "moved"))
+    codecs = ("dense", m.ANY_COMPRESSOR)
     paper = "Dean et al. 2012"
     consensus = True
     concurrent = True
@@ -72,6 +79,9 @@ class Server(m.Method):
         holders = [holder(shard, self.shards, membership.members) for shard in range(self.shards)]
         zeros, ending = [0] * self.shards, ServerEnding(self.shards, membership)
         state = ServerState(local, membership, local.x.copy(), holders, ending, zeros, [*zeros], [{} for _ in holders])
+        coder, parts = shortens(local.coder), [state.part(shard) for shard in range(self.shards)]
+        if coder is not None:
+            state.coders = [coder.part(part.start, part.stop) for part in parts]
         if membership.rank != membership.members[0]:  # the first worker has no donor
             state.fresh.update(range(self.shards))
         for shard, rank in enumerate(holders):
@@ -143,7 +153,8 @@ class Server(m.Method):
         opened = w.copy() if others else None
         blank = bool(others) and shard in state.fresh
         remedy, number = Remedy(self.staleness, self.lambda0), (state.membership.rank << 20) + state.elections % (1 << 20)
-        return Shard(w, remedy, {} if blank else table, opened, others, blank=blank, openings={number})
+        sent = SentCopies(state.membership.rank)
+        return Shard(w, remedy, {} if blank else table, opened, others, blank=blank, openings={number}, sent=sent)
 
     def _take_own(self, state: ServerState, pushed: Pushed, shard: int) -> list[m.MethodAction]:
         return self._take(state, shard, (state.membership.rank, pushed.number), pushed.note, pushed.payload)
@@ -156,8 +167,7 @@ class Server(m.Method):
         if number > held.taken.get(origin, 0) and not state.ending.closed(shard):  # after that all have the last weights
             workers = len(state.membership.members)
             scale = self.scale or 1.0 / math.sqrt(workers)
-            change = np.frombuffer(payload, np.float32)
-            held.push(origin, change, workers, max(1, note.round), note.numbers[0], scale)
+            held.push(origin, state.change(shard, payload), workers, max(1, note.round), note.numbers[0], scale)
             held.taken[origin] = number
         if origin != state.membership.rank:
             return [m.Tell(origin, m.Note("got", number, shard))]
@@ -175,10 +185,11 @@ class Server(m.Method):
         note, sender, shard = event.note, event.sender, event.note.part
         if shard >= self.shards:
             raise MalformedMessage(f"{note.kind!r} for shard {shard} of {self.shards}")
-        if note.kind == "weights":
+        if note.kind in ("weights", "moved"):
             client.answered(state, event)
         elif note.kind == "final":
             state.check_nbytes(event)
+            state.check_finite(event.payload)
             state.ending.final(shard, sender, event.payload)
         elif note.kind == "got":
             client.confirmed(state, shard, note.round)
@@ -201,12 +212,24 @@ class Server(m.Method):
         if held.blank and note.kind in ("pull", "end"):
             state.keep_early(event, sender)
         elif note.kind == "pull":
-            actions.append(m.Tell(sender, m.Note("weights", 0, note.part), held.pull(sender)))
+            actions.append(self._answer(state, event, held))
         elif note.kind == "end":
+            state.check_finite(event.payload)
             held.spoke(sender)
             actions += state.ending.ended(note.part, sender, event.payload, held)
         elif note.kind == "yours":
             held.spoke(sender)
+
+    def _answer(self, state: ServerState, event: m.Heard, held: Shard) -> m.Tell:
+        shard = event.note.part
+        if not state.coders:
+            return m.Tell(event.sender, m.Note("weights", 0, shard), held.pull(event.sender))
+        if len(event.note.numbers) != 1:
+            raise MalformedMessage(f"'pull' with the numbers {event.note.numbers}")
+        written = held.answer(event.sender, event.note.numbers[0], state.coders[shard])
+        coded = len(written.payload) - ENTRY_NBYTES * len(held.taken)
+        kind = "weights" if written.whole else "moved"
+        return m.Tell(event.sender, m.Note(kind, 0, shard, [written.stamp, float(coded)]), written.payload)
 
     def _pushed(self, state: ServerState, event: m.Heard, actions: list[m.MethodAction]) -> None:
         push, held = client.read_push(state, event), state.shards.get(event.note.part)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, Local, Membership, Note, Vector
+from taut.strategies.api import Heard, Local, Membership, Note, Vector, VectorCoder
+from taut.strategies.delivery.copies import HeldCopy
 from taut.strategies.server.server_ending import ServerEnding
 from taut.strategies.server.shard import Shard, Table, bounds, holder
 
@@ -72,12 +75,22 @@ class ServerState:
     pushes: int = 0
     pulls: int = 0
     elections: int = 0
+    coders: list[VectorCoder] = field(default_factory=list)  # by shard, where messages are compressed
+    pulled: dict[int, HeldCopy] = field(default_factory=dict)  # by shard: the last answer, where they are
 
     def part(self, shard: int) -> slice:
         return bounds(shard, len(self.holders), len(self.local.x))
 
     def nbytes(self, shard: int) -> int:
         return int(self.base[self.part(shard)].nbytes)
+
+    def change(self, shard: int, payload: bytes) -> Vector:
+        """Return the change that a push stands for."""
+        if not self.coders:
+            return np.frombuffer(payload, np.float32)
+        change: Vector = np.zeros_like(self.base[self.part(shard)])
+        self.coders[shard].add(payload, change, self.coders[shard].damping)
+        return change
 
     def check_nbytes(self, event: Heard) -> None:
         """Raise ``MalformedMessage`` unless the payload is as long as the shard."""
@@ -89,6 +102,11 @@ class ServerState:
         """Return the worker that is to hold a shard; no leaving one, unless all leave."""
         staying = [rank for rank in sorted(members) if rank not in self.going]
         return holder(shard, len(self.holders), staying or sorted(members))
+
+    def check_finite(self, payload: bytes) -> None:
+        """Raise ``MalformedMessage`` if weights are not finite, where a codec must write them."""
+        if self.coders and not len(payload) % 4 and not np.isfinite(np.frombuffer(payload, np.float32)).all():
+            raise MalformedMessage("weights that are not finite")
 
     def blank(self, shard: int) -> bool:
         """Return whether this worker is to hold the shard, and has no weights for it yet."""

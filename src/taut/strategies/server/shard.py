@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from taut.errors import MalformedMessage
-from taut.strategies.api import Vector
+from taut.strategies.api import Vector, VectorCoder
+from taut.strategies.delivery.copies import SentCopies, Written
 from taut.strategies.server.staleness import Lateness, Remedy
 
 Table = dict[int, int]  # by worker: number of its last push in the weights
@@ -85,6 +86,7 @@ class Shard:
     lender: int | None = None  # the worker that was asked for a copy
     without: set[int] = field(default_factory=set)  # workers that have not pulled it either
     spare: tuple[Vector, Table] | None = None  # the copy of the first of those with a lower rank
+    sent: SentCopies = field(default_factory=lambda: SentCopies(0))  # what each worker has, where answers are compressed
 
     def push(
         self, worker: int, change: Vector, workers: int, steps: int = 1, rate: float = 0.0, scale: float = 1.0
@@ -100,10 +102,19 @@ class Shard:
 
     def pull(self, worker: int) -> bytes:
         """Return the present weights and the pushes in them."""
+        self._pulled(worker, self.w)
+        return packed(self.w, self.taken)
+
+    def answer(self, worker: int, has: float, coder: VectorCoder) -> Written:
+        """Return the same for a worker that has the state ``has``, as the codec writes what has changed since."""
+        written = self.sent.write(worker, has, self.w, coder)
+        self._pulled(worker, self.sent.copy(worker))
+        return written._replace(payload=written.payload + packed(self.w[:0], self.taken))
+
+    def _pulled(self, worker: int, w: Vector) -> None:
         self.seen[worker] = (self.version, self.own.get(worker, 0))
         if self.remedy.compensates:
-            self.then[worker] = self.w.copy()
-        return packed(self.w, self.taken)
+            self.then[worker] = w.copy()
 
     def adopt(self, w: Vector, opened: Vector | None, table: Table, openings: frozenset[int] = frozenset()) -> None:
         """Take over the shard from a previous holder: w <- its w + the pushes counted here. If that holder had only
@@ -148,4 +159,5 @@ class Shard:
         """Forget the workers that are gone, but not the numbers of their pushes: some may be passed on yet."""
         for rank in (set(self.own) | set(self.seen)).difference(members):
             self.own.pop(rank, None), self.seen.pop(rank, None), self.then.pop(rank, None)
+            self.sent.forget([rank])
         self.spoke(*self.silent.difference(members))

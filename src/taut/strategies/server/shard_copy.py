@@ -23,7 +23,7 @@ def copy_of(state: ServerState, shard: int) -> tuple[np.ndarray[tuple[int], np.d
     w = state.base[state.part(shard)].copy()
     own = state.numbers[shard]
     if shard in state.pushing:
-        w -= np.frombuffer(state.pushing[shard].payload, np.float32)
+        w -= state.change(shard, state.pushing[shard].payload)
         own -= 1
     table = dict(state.known[shard])
     if own > table.get(state.membership.rank, 0):
@@ -51,6 +51,7 @@ def heard(state: ServerState, event: Heard) -> list[MethodAction]:
     shard, nbytes, held = event.note.part, state.nbytes(event.note.part), state.shards.get(event.note.part)
     if event.note.kind == LEND:
         return [Tell(event.sender, Note(LENT, int(shard in state.fresh), shard), packed(*copy_of(state, shard)))]
+    state.check_finite(event.payload[:nbytes])
     copy = unpacked(event.payload, nbytes)
     if held is None or not held.blank or held.lender != event.sender:
         return []

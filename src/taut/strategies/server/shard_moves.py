@@ -102,6 +102,7 @@ def _handed(state: ServerState, event: Heard) -> list[MethodAction]:
         raise MalformedMessage(f"'hand' with the numbers {event.note.numbers}")
     version, provisional, *openings = event.note.numbers
     start = nbytes if provisional else 0
+    state.check_finite(event.payload[: start + nbytes])
     w, table = unpacked(event.payload[start:], nbytes)
     opened = np.frombuffer(event.payload[:start], np.float32) if start else None
     held = state.shards.get(shard)

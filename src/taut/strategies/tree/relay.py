@@ -10,6 +10,9 @@ This is what ``--strategy async`` becomes on a topology that is not complete. Wh
 messages carry the key of their tree and go on along it, around workers that are gone (``edge_messages.py``). No update is
 lost when a worker leaves in order. Updates that a dead relay had not passed on are lost to the workers behind it; the
 replicas then differ, which is detected and repaired at the end (``relay_ending.py``).
+
+With ``slack`` this is what ``--strategy ssp`` becomes on such a topology: the slowest clock of each side crosses each
+edge (``clocks.py``), and a worker that is more than ``slack`` iterations ahead of the slowest waits.
 Papers: Strom 2015 (the updates); the relaying is ours, cf. Vogels et al. 2021 (RelaySGD) for relays along trees.
 """
 
@@ -20,8 +23,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from taut.errors import MalformedMessage
+from taut.specs import check_whole
 from taut.strategies import api as m
 from taut.strategies.delivery.payload_batch import unbind
+from taut.strategies.tree.clocks import CLOCK, TreeClocks
 from taut.strategies.tree.edge_messages import EdgeMessage, EdgeMessages
 from taut.strategies.tree.relay_ending import ENDING_KINDS, RelayEnding
 from taut.strategies.tree.relay_state import RelayState
@@ -31,7 +36,8 @@ from taut.strategies.tree.unacknowledged import KINDS, TOOK, UnacknowledgedEdge,
 
 @dataclass(frozen=True)
 class Relay(m.Method):
-    """``--strategy async --topology ring`` (or any but ``complete``)."""
+    """``--strategy async --topology ring`` (or any but ``complete``), and ``ssp:3`` there. ``slack``: how many iterations
+    a worker may be ahead of the slowest; -1: any number."""
 
     name = "relay"
     info = m.StrategyInfo(m.Completeness.UNBOUNDED, ())  # as async on other topologies
@@ -44,20 +50,27 @@ class Relay(m.Method):
     codecs = ("tether", m.ANY_CODEC)
     streams = True
 
+    slack: int = -1
+
+    def __post_init__(self) -> None:
+        check_whole(self, "slack", -1, "-1 is no bound")
+        # A class attribute elsewhere. A worker that waits for data takes turns, since others wait for its clock.
+        object.__setattr__(self, "lockstep", self.slack >= 0)
+
     def start(self, membership: m.Membership, local: m.Local) -> RelayState:
         tree = plant(membership)
         relayed = cast(m.CodedLocal, local)
         state = RelayState(relayed, membership, tree, RelayEnding(tree, relayed), EdgeMessages(membership))
         state.arrivals = state.empty_batch()
+        state.clocks = TreeClocks(self.slack) if self.slack >= 0 else None
         state.root(tree)
         return state
 
     def on(self, state: RelayState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
         match event:
-            case m.Stepped():
-                state.stepped()
-                actions.append(m.Proceed())
+            case m.Stepped(samples):
+                actions += state.stepped(samples)
             case m.Heard():
                 _heard(state, event, actions)
             case m.MembersChanged(membership):
@@ -67,15 +80,17 @@ class Relay(m.Method):
                 state.flush()
                 actions += state.ending.ask_again()
             case m.Leaving():
+                state.count_no_more()
                 state.flush()
                 state.pump(actions, everything=True)
                 state.leaving = set()
-            case m.Ended() | m.Draining():
-                pass
+            case m.Ended():
+                state.count_no_more()
         if state.draining or state.leaving is not None:
             for message in state.unacknowledged.end():
                 state.publish_again(message.payloads)
         state.pump(actions)
+        state.tell_clocks(actions)
         if state.leaving is not None:
             _say_going(state, state.leaving, actions)
         elif state.draining:
@@ -89,6 +104,9 @@ class Relay(m.Method):
 
     def owing(self, state: RelayState) -> bool:
         return state.edges.owed or bool(state.unacknowledged.open)
+
+    def dispensable(self, state: RelayState) -> bool:
+        return True  # it waits for clocks alone
 
     def unsent(self, state: RelayState, gone: Collection[int]) -> list[Unsent]:
         """Return the updates that wait to cross the edge towards workers still in the run (this worker's own and
@@ -136,6 +154,8 @@ def _heard(state: RelayState, event: m.Heard, actions: list[m.MethodAction]) -> 
     elif note.kind in KINDS:
         missed = state.unacknowledged.answered(event)
         state.publish_again(missed.payloads if missed is not None else [])
+    elif note.kind == CLOCK and state.clocks is not None:
+        state.hear_clock(event, state.clocks)
     elif tree is None:
         state.early.append(event)  # its tree has members that this worker does not know yet
     elif note.kind == "update":

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from taut.errors import MalformedMessage
-from taut.strategies.api import CodedLocal, Heard, Membership, MethodAction
+from taut.strategies.api import CodedLocal, Heard, Membership, MethodAction, Note, Proceed, Tell
 from taut.strategies.delivery.payload_batch import PayloadBatch
+from taut.strategies.tree.clocks import CLOCK, TreeClocks
 from taut.strategies.tree.edge_messages import EdgeMessage, EdgeMessages
 from taut.strategies.tree.relay_ending import RelayEnding
 from taut.strategies.tree.spanning_tree import SpanningTree
@@ -46,6 +47,8 @@ class RelayState:
     steps: int = 0
     included: int = 0  # updates, its own included
     refused: int = 0
+    clocks: TreeClocks | None = None  # where the delay is bounded
+    clocks_of_others: dict[int, Heard] = field(default_factory=dict)  # the last from each that is in another tree
     hop: float = 0.5  # own steps that an update takes over one edge, smoothed
 
     @property
@@ -61,10 +64,20 @@ class RelayState:
         self.tree = tree
         self.outboxes = {other: EdgeOutbox(self.empty_batch()) for other in tree.neighbours}
         self.edges.root(tree)
+        if self.clocks is not None:
+            self.clocks.root(tree.neighbours)
+            for event in [self.clocks_of_others.pop(other, None) for other in tree.neighbours]:
+                if event is not None and event.note.round == tree.key:
+                    self.clocks.hear(event.sender, event.note.numbers)
         self.local.retune(len(tree.members), self.staleness)
 
-    def stepped(self) -> None:
-        """Include the others' updates, then put this worker's own update into every outbox."""
+    def stepped(self, samples: int) -> list[MethodAction]:
+        """Include the others' updates, then put this worker's own update into every outbox. Let the worker go on, if its
+        clock does; in a turn without data always."""
+        if not samples and self.clocks is not None:
+            self.include()
+            self.clocks.rest()
+            return [Proceed()]
         self.steps += 1
         self.include()
         payload = self.local.emit()
@@ -72,6 +85,30 @@ class RelayState:
             self.publish(payload)
         if self.steps % RETUNE_STEPS == 0:
             self.local.retune(len(self.tree.members), self.staleness)
+        return [Proceed()] if self.clocks is None or self.clocks.step() else []
+
+    def count_no_more(self) -> None:
+        """Let no worker wait for this one's clock."""
+        if self.clocks is not None:
+            self.clocks.end()
+
+    def hear_clock(self, event: Heard, clocks: TreeClocks) -> None:
+        """Note what a neighbour told of the clocks; keep it, if that is of a tree that this worker is not in (yet)."""
+        if event.note.round == self.tree.key:
+            clocks.hear(event.sender, event.note.numbers)
+        else:
+            self.clocks_of_others[event.sender] = event
+
+    def tell_clocks(self, actions: list[MethodAction]) -> None:
+        """Tell the neighbours what is news of the clocks, and let this worker go on if it waited for that."""
+        clocks = self.clocks
+        if clocks is None:
+            return
+        actions += [Tell(other, Note(CLOCK, self.tree.key, 0, told)) for other, told in clocks.due()]
+        if clocks.waiting and clocks.may_go:
+            clocks.waiting = False
+            self.include()
+            actions.append(Proceed())
 
     def publish(self, payload: bytes) -> None:
         """Put an update of this worker's own into every outbox."""

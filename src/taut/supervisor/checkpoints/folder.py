@@ -2,6 +2,9 @@
 
 A manifest is written when all parts are on disk, to a temporary file that is renamed when complete; it lists every part
 with its hash. A folder without a manifest is no checkpoint, nor is one in which a part is missing or differs.
+
+Where workers are islands, each part of the model has a run with checkpoints of its own. A checkpoint counts if it is
+complete in all of these runs, so an old one is removed only if a newer one is.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from taut.core.checkpoint_names import DIGEST_NBYTES, MANIFEST, part_rank
+from taut.core.checkpoint_names import DIGEST_NBYTES, FOLDER, MANIFEST, checkpoint_of, part_folder, part_rank
 from taut.core.files import sync_folder, write_atomically
 from taut.core.sample_ranges import Span
 from taut.errors import StorageFailed
@@ -76,6 +79,15 @@ class Manifest(msgspec.Struct, frozen=True):
         """Return the number of complete passes: the first with anything left, or one after the last that was begun."""
         return min((epoch for epoch, _, _ in self.undone), default=max(self.passes, default=-1) + 1)
 
+    @property
+    def parts(self) -> int:
+        """Return how many parts the model is cut into: 1, unless workers are islands."""
+        return int(self.settings.get("island", 1))
+
+    def of_other_part(self) -> Manifest:
+        """Return it for the run of another part, where nobody asks for data."""
+        return msgspec.structs.replace(self, passes={}, undone=[])
+
 
 def remember_launch(run_dir: Path, launch: Launch | None) -> Launch:
     """Keep the way workers are started in the run's folder; a restarted supervisor (None) reads it there."""
@@ -123,7 +135,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, object], keep: int) -> s
     except OSError as error:
         raise StorageFailed(f"{own / MANIFEST} could not be written: {error.strerror or error}") from error
     with contextlib.suppress(OSError):  # an old checkpoint that cannot be removed does no harm
-        _rotate(folder, number, keep)
+        _rotate(folder, _newest_common(folder, parsed), keep)
     nbytes = sum(part.nbytes for part in parsed.files.values())
     pause_ms = 1e3 * max(part.pause_s for part in parsed.files.values())
     many = f"{len(parsed.files)} parts" if len(parsed.files) > 1 else "1 part"
@@ -146,6 +158,28 @@ def _rotate(folder: Path, newest: int, keep: int) -> None:
             drop(folder, number)
 
 
+def _newest_common(folder: Path, manifest: Manifest) -> int:
+    """Return the newest checkpoint that is complete in the runs of all parts; 0 for none."""
+    root = folder.parent.parent if manifest.settings.get("part") else folder.parent
+    others = [part_folder(root, part) / FOLDER for part in range(manifest.parts)]
+    common = (
+        number
+        for number in numbers(folder)
+        if number <= manifest.number and all((other / str(number) / MANIFEST).is_file() for other in others)
+    )
+    return max(common, default=0) if manifest.parts > 1 else manifest.number
+
+
+def drop_newer(found: Found) -> None:
+    """Remove what the runs of an island's parts have of checkpoints after this one: they will be written anew, and the
+    parts of two attempts must not be taken for one."""
+    for part in range(found.manifest.parts) if found.manifest.parts > 1 else ():
+        folder = checkpoint_of(found.folder, part).parent
+        for number in numbers(folder):
+            if number > found.manifest.number:
+                drop(folder, number)
+
+
 def last_good(folder: Path) -> Found | None:
     """Return the newest complete checkpoint, with the reasons why later ones are not; None if there are none at all.
     Raise ``StorageFailed`` if there are some and all are damaged."""
@@ -154,6 +188,8 @@ def last_good(folder: Path) -> Found | None:
         try:
             manifest = read_manifest(folder / str(number))
             _verify(folder / str(number), manifest)
+            for part in range(1, manifest.parts):
+                _verify_part(checkpoint_of(folder / str(number), part), manifest)
             return Found(manifest, folder / str(number), tuple(damaged))
         except StorageFailed as error:
             damaged.append(f"checkpoint {number} is not used: {error}")
@@ -189,6 +225,13 @@ def _parse(given: Mapping[str, object], own: Path) -> Manifest:
     if not manifest.files or any(part_rank(name) != part.rank for name, part in manifest.files.items()):
         raise StorageFailed(f"{own / MANIFEST} is damaged: it does not list the parts")
     return manifest
+
+
+def _verify_part(own: Path, first: Manifest) -> None:
+    manifest = read_manifest(own)
+    _verify(own, manifest)
+    if manifest.files.keys() != first.files.keys() or manifest.steps != first.steps:
+        raise StorageFailed(f"{own} is not of the same islands and steps as the first part")
 
 
 def _verify(own: Path, manifest: Manifest) -> None:

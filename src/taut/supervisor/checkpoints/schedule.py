@@ -3,6 +3,9 @@
 Every training worker is asked for its part. All leases that it reports as trained after its ``CheckpointBegun`` are not
 in the checkpoint; since connections keep their order, all that it reported before are. The manifest is written when
 every part is on disk; without a manifest there is no checkpoint, so a kill at any instant leaves the last good one.
+
+Where workers are islands, the run of the first part has the schedule. The other parts' runs follow: a checkpoint begins
+there with the first worker that has copied its part, since its island agreed to.
 """
 
 from __future__ import annotations
@@ -44,12 +47,13 @@ class Parts(Struct):
 
 class Checkpointing(Struct):
     """The schedule. ``every``: None for no checkpoints. ``number``: of the last checkpoint. ``last``: its position in
-    steps or epochs, or its time (None: at the start)."""
+    steps or epochs, or its time (None: at the start). ``follows``: another part's run has the schedule."""
 
     every: Interval | None
     members: WorkerTable
     leases: Leases
     outbox: Outbox
+    follows: bool = False
     number: int = 0
     last: float | None = None
     parts: Parts | None = None
@@ -70,9 +74,9 @@ class Checkpointing(Struct):
 
     def begun(self, worker: WorkerEntry, message: CheckpointBegun) -> bool:
         """Note that a worker has copied its part. Return False if it was not asked for."""
-        parts = self.parts
+        parts = self._asked(worker, message.number)
         if parts is None or message.number != parts.number or worker.rank not in parts.asked:
-            return False
+            return self.follows
         parts.asked.discard(worker.rank)
         parts.writing.add(worker.rank)
         parts.copied[worker.rank] = message
@@ -84,9 +88,9 @@ class Checkpointing(Struct):
 
     def done(self, worker: WorkerEntry, message: CheckpointDone) -> bool:
         """Note that a worker's part is on disk, or cannot be. Return False if it was not asked for."""
-        parts = self.parts
+        parts = self._asked(worker, message.number)
         if parts is None or message.number != parts.number:
-            return False
+            return self.follows
         if worker.rank not in (parts.asked | parts.writing if message.error else parts.writing):
             return False
         parts.drop(worker.rank)
@@ -95,6 +99,18 @@ class Checkpointing(Struct):
         else:
             parts.written[worker.rank] = message
         return True
+
+    def _asked(self, worker: WorkerEntry, number: int) -> Parts | None:
+        """Return the checkpoint under way. Where this run follows, a worker with a newer number begins one."""
+        if self.follows and number > self.number:
+            if self.parts is not None:
+                self._fail(self.parts, "the next one began")
+                self.parts = None
+            self._begin(number)
+        parts = self.parts
+        if self.follows and parts is not None and worker.rank not in parts.copied and worker.rank not in parts.writing:
+            parts.asked.add(worker.rank)  # it began to train after the first one had copied
+        return parts
 
     def trained(self, rank: int, ids: Iterable[int]) -> None:
         """Note the leases that are not in the checkpoint, before they are reported as done."""
@@ -121,6 +137,9 @@ class Checkpointing(Struct):
         """Begin a checkpoint if it is due, complete one if all parts are here. Only while the run trains."""
         if self.every is None or started_s is None:
             return
+        if self.follows:
+            self._conclude()
+            return
         position = self._position(now - started_s)
         if self.last is None:
             self.last = 0.0 if not self.every.counted else self.every.floor(position)
@@ -128,7 +147,9 @@ class Checkpointing(Struct):
         if self.parts is not None:
             self._conclude()
         elif due and not self.saving:
-            self._begin(position)
+            for worker in self._begin(self.number + 1):
+                self.last = self.every.floor(position) if self.every.counted else position
+                self.outbox.send(worker.connection, Checkpoint(self.number))
         if due and self.parts is not None and position >= self.last + self.every.amount:
             self._tell_late(self.parts)
 
@@ -139,26 +160,23 @@ class Checkpointing(Struct):
             slow = ", ".join(map(str, sorted(parts.asked | parts.writing)))
             self.outbox.record("checkpoint", f"checkpoint {parts.number} is late: it waits for worker {slow}")
 
-    def _begin(self, position: float) -> None:
-        assert self.every is not None
+    def _begin(self, number: int) -> list[WorkerEntry]:
+        """Begin checkpoint ``number``, unless nobody trains; return those who are to copy their parts."""
         training = [worker for worker in self.members.with_state() if worker.state == "training"]
-        if not training:
-            return
-        self.number += 1
-        self.last = self.every.floor(position) if self.every.counted else position
-        self.parts = Parts(self.number, {worker.rank for worker in training})
-        for worker in training:
-            self.outbox.send(worker.connection, Checkpoint(self.number))
+        if training:
+            self.number, self.parts = number, Parts(number, {worker.rank for worker in training})
+        return training
 
     def remind(self, worker: WorkerEntry) -> None:
         """Ask a worker again, which may have missed the first request."""
-        if self.parts is not None and worker.rank in self.parts.asked:
+        if self.parts is not None and worker.rank in self.parts.asked and not self.follows:
             self.outbox.send(worker.connection, Checkpoint(self.parts.number))
 
     def _conclude(self) -> None:
         """Complete the checkpoint if all parts are written. Workers that are gone, or have no data any more, need not."""
         parts = self.parts
-        assert parts is not None
+        if parts is None or self.saving:
+            return
         for rank in [*parts.asked, *parts.writing]:
             worker = self.members.workers[rank]
             if not worker.live or (rank in parts.asked and worker.state != "training"):
@@ -167,21 +185,24 @@ class Checkpointing(Struct):
             return
         self.parts = None
         if parts.failures or not parts.written:
-            why = "; ".join(parts.failures) or "no worker was left to write it"
-            self.outbox.record("checkpoint", f"checkpoint {parts.number} failed: {why[:2000]}; the one before stays")
-            self.outbox.add(DropCheckpoint(parts.number))
+            self._fail(parts, "; ".join(parts.failures) or "no worker was left to write it")
             return
         self.saving = True
         self.outbox.add(SaveCheckpoint(parts.number, self._manifest(parts)))
 
+    def _fail(self, parts: Parts, why: str) -> None:
+        self.outbox.record("checkpoint", f"checkpoint {parts.number} failed: {why[:2000]}; the one before stays")
+        self.outbox.add(DropCheckpoint(parts.number))
+
     def _manifest(self, parts: Parts) -> Mapping[str, Any]:
-        hosts = {rank: self.members.workers[rank].hello.host for rank in parts.written}
+        files = {}
+        for rank, done in sorted(parts.written.items()):
+            own, host = parts.copied[rank].island, self.members.workers[rank].hello.host
+            filed = rank if own is None else own
+            files[part_name(filed)] = PartFile(filed, done.nbytes, done.digest, host, done.pause_s)
         return {
             "number": parts.number,
-            "files": {
-                part_name(rank): PartFile(rank, done.nbytes, done.digest, hosts[rank], done.pause_s)
-                for rank, done in sorted(parts.written.items())
-            },
+            "files": files,
             "phase": parts.copied[min(parts.written)].phase,
             "steps": max(parts.copied[rank].steps for rank in parts.written),
             "passes": {str(epoch): each.length for epoch, each in sorted(self.leases.passes.items()) if each.begun},

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from taut.core.messages import Pulse, Statistics, SupervisorMessage
+from taut.core.messages import MetricPoint, Pulse, Statistics, SupervisorMessage
 from taut.supervisor.view import Outcome
 
 
@@ -50,6 +50,22 @@ class KeepStatistics(Action, frozen=True):
     rank: int
     statistics: Statistics
     final: bool = False
+
+
+class KeepMetrics(Action, frozen=True):
+    """Keep what a worker's script has logged."""
+
+    rank: int
+    points: Sequence[MetricPoint]
+
+
+class KeepImage(Action, frozen=True):
+    """Keep an image that a worker's script has logged."""
+
+    rank: int
+    step: int
+    name: str
+    png: bytes
 
 
 class ExpectModel(Action, frozen=True):

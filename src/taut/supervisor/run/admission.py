@@ -50,6 +50,7 @@ class Ledger(Struct):
     failures: list[str] = []
     script_failed: bool = False
     phase: int = 0  # announced last
+    growths: int = 0  # how often the model has grown
     oddities: int = 0  # malformed and unexpected messages
 
 
@@ -86,7 +87,7 @@ class Admission(Struct):
                 self.outbox.send(connection, Donor(known.donor))
             return
         why = "the run is ending: no worker can join any more" if closed else self._late()
-        why = why or refusal(hello, self.members.model)
+        why = why or self._unlike(hello)
         if why is not None:
             while len(self.refused) >= MOST_REFUSED:  # bounded: a token holder can make up processes
                 del self.refused[next(iter(self.refused))]
@@ -106,6 +107,13 @@ class Admission(Struct):
             self.outbox.record("platform", f"worker {worker.rank} has {differs} (in brackets: worker 0)")
         self._welcome(worker)
         self.tell_roster(besides=worker)
+
+    def _unlike(self, hello: Hello) -> str | None:
+        """Return how the process differs from the run's workers; None if it does not."""
+        why = refusal(hello, self.members.model)
+        if why is None or not self.ledger.growths:
+            return why
+        return f"the run's model has grown since its start, and a worker that joins now must have the grown one: {why}"
 
     def _late(self) -> str | None:
         """Return the reason if no worker can join in mid-run; else None."""
@@ -277,8 +285,8 @@ class Admission(Struct):
         plan = self.plan
         started = self.ledger.started_s is not None
         phase = worker.first_phase
-        welcome = Welcome(worker.rank, plan.run, plan.seed, plan.workers, plan.settings, self.term, started, phase)
-        self.outbox.send(worker.connection, welcome)
+        run = (plan.run, plan.seed, plan.workers, plan.settings, self.term, started)
+        self.outbox.send(worker.connection, Welcome(worker.rank, *run, phase, self.ledger.growths))
         self.outbox.send(worker.connection, self.roster())
 
     def roster(self) -> Roster:

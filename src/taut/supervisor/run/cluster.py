@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from taut.core import messages as msg
+from taut.core.early_stopping import EarlyStopping
+from taut.errors import Misuse
 from taut.supervisor.checkpoints.schedule import Checkpointing
 from taut.supervisor.data.lease_server import LeaseServer
 from taut.supervisor.data.leases import Leases
@@ -19,6 +21,7 @@ from taut.supervisor.faults.follow_election import judge_claims
 from taut.supervisor.run.actions import Action, Outbox, RunFinished
 from taut.supervisor.run.admission import Admission, Ledger, ProcessEnd
 from taut.supervisor.run.ending import Ending
+from taut.supervisor.run.growing import Growing
 from taut.supervisor.run.handlers import MessageHandlers
 from taut.supervisor.run.lifecycle import Lifecycle, outcome_of
 from taut.supervisor.run.plan import RunPlan
@@ -43,10 +46,21 @@ class Cluster:
         self.lease_server = LeaseServer(self.admission, Reserves(self.leases, term))
         self.expulsion = ExpulsionPolicy(self.admission)
         self.eviction = Eviction(self.admission)
-        self.checkpointing = Checkpointing(plan.checkpoint_every, self.members, self.leases, self.outbox)
+        self.checkpointing = Checkpointing(
+            plan.checkpoint_every, self.members, self.leases, self.outbox, follows=plan.part > 0
+        )
         self.lifecycle = Lifecycle(self.admission)
+        self.growing = Growing(self.admission)
+        stop = plan.early_stop
+        self.early = EarlyStopping() if stop is None else EarlyStopping(stop.patience, stop.delta)
         self.handlers = MessageHandlers(
-            self.admission, self.lifecycle, self.lease_server, self.expulsion, self.checkpointing
+            self.admission,
+            self.lifecycle,
+            self.lease_server,
+            self.expulsion,
+            self.checkpointing,
+            self.early,
+            self.growing,
         )
         self.outcome: Outcome | None = None
         self._drains_later = ""  # the reason to drain as soon as no worker is about to rejoin
@@ -174,8 +188,16 @@ class Cluster:
         self.ending.saved(path, error, now)
         return self._advance(now)
 
-    def checkpoint(self, now: float) -> list[Action]:
-        """Begin a checkpoint as soon as the one under way, if there is one, is complete."""
+    def checkpoint(self, now: float, reason: str = "") -> list[Action]:
+        """Begin a checkpoint as soon as the one under way, if there is one, is complete. With a ``reason``: raise
+        ``Misuse`` if the run has no checkpoints or does not train, and record who asked."""
+        if reason:
+            if self.plan.checkpoint_every is None:
+                remedy = "begin the run with --checkpoint-every 5m"
+                raise Misuse(f"a checkpoint of run {self.plan.run!r}", "a run that has checkpoints", remedy)
+            if self.state != "training":
+                raise Misuse(f"a checkpoint of a run that is {self.state}", "a run that trains")
+            self.outbox.record("checkpoint", reason)
         self.checkpointing.hasten()
         return self._advance(now)
 
@@ -210,6 +232,7 @@ class Cluster:
                 self.outbox.send(worker.connection, msg.Donor(worker.donor))
             self.lifecycle.start(now)
             self.lifecycle.next_phase()
+            self.growing.advance(now)
             self.lease_server.serve(now)
             if not self.ending.begun and not self.recovering:  # else the contents of a checkpoint are unknown
                 self.checkpointing.advance(now, self.ledger.started_s)
@@ -217,6 +240,7 @@ class Cluster:
             if why is not None:
                 self._fail(why, now)
         if self.outcome is None:
+            self._drains_later = self._drains_later or self.early.reason
             live = self.members.live()
             done = self.ledger.started_s is not None and live and all(worker.state == "done" for worker in live)
             if (done or self._drains_later) and not self.expulsion.renewing(now):

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from taut.core.messages import Digest, Drain, Finish, HandedOver, Saved, Upload, UploadSeen
 from taut.errors import MalformedMessage
+from taut.supervisor.metrics import clients_text, privacy_text
 from taut.supervisor.run import verdict as verdicts
 from taut.supervisor.run.actions import ExpectModel, KeepStatistics, Outbox, Save, SaveIndex, TakeModel
 from taut.supervisor.run.workers import WorkerEntry, WorkerTable
@@ -117,6 +118,10 @@ class Ending(Struct):
         if self.verdict.identical:
             said = f"{len(ranks)} replicas are identical" if len(ranks) > 1 else "there is one replica"
             self.outbox.record("verdict", f"{said} ({self.verdict.digest[:12]})")
+        for kind, text in (("clients", clients_text), ("privacy", privacy_text)):
+            told = text(worker.statistics for worker in live)
+            if told:
+                self.outbox.record(kind, told)
         self._choose()
         for worker in live:
             worker.state = "finished"
@@ -133,9 +138,9 @@ class Ending(Struct):
         self.buffers.clear()
 
     def _choose(self) -> None:
-        scores = {rank: digest.score for rank, digest in sorted(self.digests.items())}
+        self.order = verdicts.by_island(self.digests)
+        scores = {rank: self.digests[rank].score for rank in self.order}
         lower = any(digest.lower_is_better for digest in self.digests.values())
-        self.order = sorted(scores)
         scored = any(score is not None for score in scores.values())
         if scored:
             self.outbox.record("validation", verdicts.scores_text(scores))
@@ -239,10 +244,7 @@ class Ending(Struct):
         self.asked_s = now
         self.writer.state = "drained"  # its silence is judged again, from now on
         self.writer.detector.seen(now)
-        self.upload = self._new_upload()
+        self.upload = verdicts.ModelUpload(verdicts.upload_limit_nbytes(self.members.model or []))
         finish = Finish(identical=self.verdict.identical, writer=self.writer.rank)
         for worker in told or [self.writer]:
             self.outbox.send(worker.connection, finish, self.averaged)
-
-    def _new_upload(self) -> verdicts.ModelUpload:
-        return verdicts.ModelUpload(verdicts.upload_limit_nbytes(self.members.model or []))

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from taut.core import messages as msg
+from taut.core.early_stopping import EarlyStopping
+from taut.core.png import is_png
 from taut.supervisor.checkpoints.schedule import Checkpointing
 from taut.supervisor.data.lease_server import LeaseServer
 from taut.supervisor.data.released import correct_count
 from taut.supervisor.faults.expulsion import ExpulsionPolicy
 from taut.supervisor.faults.follow_election import hear, judge_claims
 from taut.supervisor.faults.reconcile import reconcile
-from taut.supervisor.run.actions import KeepStatistics
+from taut.supervisor.run.actions import KeepImage, KeepMetrics, KeepStatistics
 from taut.supervisor.run.admission import Admission
+from taut.supervisor.run.growing import Growing
 from taut.supervisor.run.lifecycle import Lifecycle
 from taut.supervisor.run.workers import WorkerEntry
 
@@ -27,8 +30,10 @@ class MessageHandlers(Struct):
     lease_server: LeaseServer
     expulsion: ExpulsionPolicy
     checkpointing: Checkpointing
+    early: EarlyStopping
+    growing: Growing
 
-    def said(  # noqa: PLR0912  # one case per message
+    def said(  # noqa: PLR0912, PLR0915  # one case per message
         self, worker: WorkerEntry, message: msg.WorkerMessage, payloads: Sequence[bytes], now: float
     ) -> None:
         if isinstance(message, msg.LeaseRequest | msg.LeaseTaken | msg.LeaseDone | msg.PhaseDone | msg.Done | msg.Digest):
@@ -36,6 +41,12 @@ class MessageHandlers(Struct):
         match message:
             case msg.Heartbeat():
                 self._beat(worker, message, now)
+            case msg.Logged(points):
+                self.admission.outbox.add(KeepMetrics(worker.rank, points))
+            case msg.LoggedImage(step, name) if is_png(payloads[0]):
+                self.admission.outbox.add(KeepImage(worker.rank, step, name, payloads[0]))
+            case msg.Validated():
+                self._validated(worker, message)
             case msg.Returned():
                 self._returned(worker, message, now)
             case msg.Ready(phase) if worker.state == "joining" and phase == worker.first_phase:
@@ -55,8 +66,9 @@ class MessageHandlers(Struct):
             case msg.LeaseDone():
                 self.checkpointing.trained(worker.rank, message.leases)
                 self.admission.leases.done(worker.rank, message.leases)
-            case msg.PhaseDone(phase):
+            case msg.PhaseDone(phase, growths, model):
                 worker.phase = max(worker.phase, phase)
+                self.growing.asked(worker, growths, model)
             case msg.Done(leaving=True, begun=begun, said=said):
                 self.admission.gone(worker, "left", now, failure=False, begun=begun if said == worker.heard else None)
             case msg.Done(said=said) if said != worker.heard:
@@ -70,6 +82,8 @@ class MessageHandlers(Struct):
                 self._expect(self.checkpointing.begun(worker, message), worker, message)
             case msg.CheckpointDone():
                 self._expect(self.checkpointing.done(worker, message), worker, message)
+            case msg.LoggedImage():
+                self._expect(False, worker, message)
             case msg.Digest():
                 self._expect(self.admission.ending.take_digest(worker, message, payloads), worker, message)
             case msg.Upload():
@@ -135,6 +149,20 @@ class MessageHandlers(Struct):
             self.admission.outbox.send(worker.connection, msg.Donor(worker.donor))
         self.admission.ending.remind(worker)
 
+    def _validated(self, worker: WorkerEntry, message: msg.Validated) -> None:
+        """Keep an evaluation's score. That of the main worker counts for early stopping."""
+        outbox, after = self.admission.outbox, f"after {message.step} steps of worker {worker.rank}"
+        outbox.add(KeepMetrics(worker.rank, [msg.MetricPoint(message.step, "validation", message.score)]))
+        better = False
+        if worker.rank == min((one.rank for one in self.admission.members.live()), default=worker.rank):
+            better = self.early.heard(message.step, message.score, message.lower_is_better)
+        if message.note:
+            outbox.record("validation", f"{after}: {message.note}")
+        else:
+            score = "not finite" if message.score is None else f"{message.score:g}"
+            best = ", the best so far" if better else ""
+            outbox.record("validation", f"{score} {after}{best} ({message.took_s:.2f} s)")
+
     def _ready(self, worker: WorkerEntry) -> None:
         worker.state = "ready"
         self.admission.ready()
@@ -156,7 +184,7 @@ class MessageHandlers(Struct):
         if worker.has_state and ledger.started_s is not None:
             admission.outbox.send(to, msg.Start())
         if ledger.phase:
-            admission.outbox.send(to, msg.NextPhase(ledger.phase, admission.members.version))
+            admission.outbox.send(to, msg.NextPhase(ledger.phase, admission.members.version, ledger.growths))
         self.checkpointing.remind(worker)
         if worker.leave is not None:
             admission.outbox.send(to, msg.Leave(worker.leave))

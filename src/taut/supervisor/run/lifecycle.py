@@ -65,7 +65,7 @@ class Lifecycle(Struct):
         admission, able = self.admission, self.admission.members.with_state()
         busy = [worker for worker in able if worker.state in ("ready", "training")]
         reached = min((worker.phase for worker in busy), default=0)
-        last = admission.plan.phases - 1
+        last = admission.plan.phases - 1 + admission.ledger.growths
         if reached > last and not self._resyncs():
             reached = last
         if admission.ending.begun or reached <= admission.ledger.phase:
@@ -77,7 +77,9 @@ class Lifecycle(Struct):
             steps, found = admission.plan.resync, ", ".join(admission.members.roundings())
             admission.outbox.record("resync", f"processors round differently ({found}): mean taken every {steps} steps")
         for worker in able:
-            admission.outbox.send(worker.connection, NextPhase(reached, admission.members.version))
+            admission.outbox.send(
+                worker.connection, NextPhase(reached, admission.members.version, admission.ledger.growths)
+            )
 
     def _resyncs(self) -> bool:
         """Return whether the last phase begins again, since processors round differently. After an election it does not:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from taut.config import PATIENCE_S
-from taut.specs import Interval
+from taut.specs import EarlyStop, Interval
 
 if TYPE_CHECKING:
     from taut.strategies.compatibility import Combination
@@ -28,6 +28,8 @@ class RunPlan:
     streams: bool = False  # replicas are equal because every update reaches all
     admits_late: bool = True  # workers may join in mid-run
     checkpoint_every: Interval | None = None
+    early_stop: EarlyStop | None = None
+    part: int = 0  # of the model, that the run trains, where workers are islands
     topology: str = "complete"  # by name
     majority: bool = False  # in lock-step: of two halves that cannot hear each other, at most one goes on
     phases: int = 1  # strategies, one after the other

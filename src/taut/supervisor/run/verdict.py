@@ -72,18 +72,29 @@ def why_differ(digests: Mapping[int, Digest], refused: Mapping[int, int]) -> str
     return f"{text}; refused: " + ", ".join(f"{refused[rank]} messages of worker {rank}" for rank in worst)
 
 
+def by_island(digests: Mapping[int, Digest]) -> list[int]:
+    """Return the ranks in the order of their islands, which is the same in the runs of all parts; of workers that are no
+    islands, the lowest rank first.
+
+    >>> from taut.core.messages import Statistics
+    >>> by_island({rank: Digest("ab", True, {}, Statistics(), island=1 - rank) for rank in (0, 1)})
+    [1, 0]
+    """
+    return sorted(digests, key=lambda rank: (rank if (own := digests[rank].island) is None else own, rank))
+
+
 def by_score(scores: Mapping[int, float | None], lower_is_better: bool = False) -> list[int]:
-    """Return the ranks, the best first; of equals the lowest rank. A score that is no number never wins.
+    """Return the ranks, the best first; of equals the first one. A score that is no number never wins.
 
     >>> by_score({0: 0.9, 1: float("nan"), 2: 0.95, 3: 0.95, 4: None})
     [2, 3, 0, 1, 4]
     """
 
-    def key(rank: int) -> tuple[bool, float, int]:
+    def key(rank: int) -> tuple[bool, float]:
         score = scores[rank]
         if score is None or math.isnan(score):
-            return True, 0.0, rank
-        return False, score if lower_is_better else -score, rank
+            return True, 0.0
+        return False, score if lower_is_better else -score
 
     return sorted(scores, key=key)
 
@@ -179,10 +190,11 @@ def average_buffers(parts: Mapping[int, tuple[int, bytes]]) -> tuple[bytes, tupl
     if not any(weights.values()):
         weights = dict.fromkeys(kept, 1)
     total = np.zeros(nbytes // 4, dtype=np.float64)
-    for rank in kept:
-        if weights[rank]:
-            total += weights[rank] * vectors[rank].astype(np.float64)
-    mean = (total / sum(weights.values())).astype("<f4")
+    with np.errstate(invalid="ignore"):  # buffers of which none is finite may hold any bits
+        for rank in kept:
+            if weights[rank]:
+                total += weights[rank] * vectors[rank].astype(np.float64)
+        mean = (total / sum(weights.values())).astype("<f4")
     return mean.tobytes(), tuple(rank for rank in sorted(parts) if rank not in kept)
 
 

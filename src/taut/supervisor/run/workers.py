@@ -36,6 +36,7 @@ class WorkerEntry(Struct):
     statistics: Statistics = field(default_factory=Statistics)
     sketch: Sequence[float] = ()
     phase: int = 0  # it has made the steps of all phases before this one
+    growths: int = 0  # how often its script has asked for a grown model
     first_phase: int = 0  # the phase that it begins in: the run's present one, until it has the state
     drain_told: bool = False
     leave: str | None = None  # the reason why it was told to leave
@@ -82,18 +83,21 @@ def refusal(hello: Hello, model: Sequence[TensorSpec] | None) -> str | None:
             f"protocol version {hello.version}: expected {PROTOCOL_VERSION}, the supervisor's; "
             "install the same version of taut on every machine"
         )
-    if model is None:
-        return None
+    return None if model is None else model_differs(model, hello.model)
+
+
+def model_differs(model: Sequence[TensorSpec], given: Sequence[TensorSpec]) -> str | None:
+    """Return how a worker's model differs from the run's ``model``, in words; None if it does not."""
     remedy = "start every worker of a run with the same script and the same arguments"
-    for mine, theirs in zip(model, hello.model, strict=False):
+    for mine, theirs in zip(model, given, strict=False):
         if mine != theirs:
             wanted = f"expected {_describe(mine)}, as in the first worker"
             return f"another model: {_describe(theirs)}: {wanted}; {remedy}"
-    if len(model) != len(hello.model):
-        longer, who = (model, "the first worker") if len(model) > len(hello.model) else (hello.model, "this one")
-        extra = longer[min(len(model), len(hello.model))]
+    if len(model) != len(given):
+        longer, who = (model, "the first worker") if len(model) > len(given) else (given, "this one")
+        extra = longer[min(len(model), len(given))]
         return (
-            f"another model: {len(hello.model)} tensors: expected {len(model)}, as in the first worker "
+            f"another model: {len(given)} tensors: expected {len(model)}, as in the first worker "
             f"(only {who} has {_describe(extra)}); {remedy}"
         )
     return None

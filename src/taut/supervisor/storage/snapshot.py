@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from taut.core.early_stopping import EarlyStopping
 from taut.core.failure_detector import Detector
 from taut.core.messages import Hello, Lease, Platform, Statistics, TensorSpec
 from taut.core.sample_ranges import Span
@@ -31,7 +32,7 @@ UNKNOWN = 1 << 20  # rosters and leases that may have followed the snapshot, if 
 # Fields of workers, leases and the ledger that a snapshot has under the same names.
 _SAME = ["rank", "state", "donor", "statistics", "phase", "drain_told", "expelled", "reason", "may_return", "first_phase"]
 _LEASES = ["passes", "returned", "samples_again", "issued", "untouched", "reserved"]
-_LEDGER = ["lost", "failures", "script_failed", "phase"]
+_LEDGER = ["lost", "failures", "script_failed", "phase", "growths"]
 
 
 class WorkerSnapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -82,6 +83,8 @@ class SupervisorSnapshot(msgspec.Struct, frozen=True, array_like=True):
     drain: str | None
     view: int = 0
     told: list[AnnouncedMembership] = []  # live memberships
+    early: EarlyStopping | None = None
+    growths: int = 0
 
 
 def outline(cluster: Cluster) -> tuple[object, ...]:
@@ -105,6 +108,7 @@ def keep(cluster: Cluster, now: float) -> bytes:
         drain=cluster.ending.reason,
         view=members.view,
         told=cluster.admission.memberships.told,
+        early=cluster.early,
         **{name: getattr(ledger, name) for name in _LEDGER},
     )
     return msgspec.msgpack.encode(kept)
@@ -135,6 +139,9 @@ def recall(
     ledger.started_s = None if kept.trained_s is None else now - away_s - kept.trained_s
     for name in _LEDGER:
         setattr(ledger, name, getattr(kept, name))
+    if kept.early is not None:
+        for name in ("best", "step", "since"):
+            setattr(cluster.early, name, getattr(kept.early, name))
     cluster.ending.reason = kept.drain
     if kept.drain is not None:
         cluster.ending.decide()

@@ -18,6 +18,7 @@ from taut.core.messages import Statistics
 from taut.core.printable import Printable
 from taut.errors import Misuse
 from taut.specs import did_you_mean
+from taut.supervisor.storage import schema
 from taut.supervisor.storage.store_writer import FIELDS, FILE
 from taut.supervisor.view import WorkerRow
 
@@ -50,6 +51,7 @@ class RunSummary(Struct, frozen=True):
     host: str = ""  # of its supervisor
     wall_s: float | None = None  # as ``Outcome`` has it; None before the end
     total_s: float | None = None
+    strategy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,22 @@ class EventRecord(Printable):
     text: str
 
 
+class ProgressRecord(Struct, frozen=True):
+    """How far the run was at ``time``; the other fields are those of ``ClusterView``."""
+
+    time: float
+    state: str
+    workers: int
+    epoch: int
+    epochs: int
+    samples_done: int
+    samples_total: int
+    samples_trained: int
+    samples_left: int
+    train_s: float
+    consensus: float | None
+
+
 class StoredRun(Struct, frozen=True):
     """A run. ``outcome`` is ``taut.supervisor.view.Outcome`` as a JSON object, None before the end; ``event_rows``: the
     row number of each event."""
@@ -93,6 +111,7 @@ class StoredRun(Struct, frozen=True):
     statistics: tuple[StatisticRecord, ...]
     events: tuple[EventRecord, ...]
     event_rows: tuple[int, ...] = ()
+    progress: ProgressRecord | None = None  # the last one
 
     def latest(self) -> dict[int, Statistics]:
         """Return the last statistics of each worker."""
@@ -132,6 +151,16 @@ def load_run(runs_dir: Path, name: str) -> StoredRun:
         raise DamagedRun(path, error) from error
 
 
+def find_run(runs_dir: str, name: str) -> StoredRun:
+    """Return the run of that name; ``latest`` is the newest, the end of a name will do, a near miss is named."""
+    if name == "latest":
+        known = list_runs(Path(runs_dir))
+        if not known:
+            raise Misuse("run 'latest'", f"a run in {runs_dir}", "there is none; `taut demo` makes one")
+        name = max(known, key=lambda each: each.started).name
+    return load_run(Path(runs_dir), name)
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
     """Open the store of a run for reading. In a folder without write permission no lock files are made: ``immutable``."""
@@ -143,6 +172,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
         except sqlite3.OperationalError:
             database.close()
             database = sqlite3.connect(f"{address}?immutable=1", uri=True)
+        schema.adapt(database)
         yield database
     finally:
         database.close()
@@ -175,10 +205,10 @@ def set_aside(path: Path) -> Path:
 
 
 def summarised(path: Path, database: sqlite3.Connection) -> RunSummary:
-    row = database.execute("select started, ended, command, outcome, host, pid from run").fetchone()
+    row = database.execute("select started, ended, command, outcome, host, pid, settings from run").fetchone()
     if row is None:
         raise ValueError("nothing is recorded of it")
-    started, ended, command, text, host, pid = row
+    started, ended, command, text, host, pid, settings = row
     outcome: dict[str, Any] = json.loads(text) if text else {}
     state: StoredState = outcome.get("state") or ("running" if alive(host, pid) else "interrupted")
     return RunSummary(
@@ -192,6 +222,7 @@ def summarised(path: Path, database: sqlite3.Connection) -> RunSummary:
         **{name: outcome.get(name) for name in ("exit_code", "identical", "model", "wall_s")},
         error=outcome.get("error", ""),
         host=host,
+        strategy=str(json.loads(settings or "{}").get("strategy", "")),
         total_s=outcome.get("total_s", None if ended is None else ended - started),
     )
 
@@ -203,6 +234,8 @@ def read_run(
     summary = summarised(path, database)  # first: it raises if nothing is recorded yet
     settings, versions, outcome = database.execute("select settings, versions, outcome from run").fetchone()
     workers = database.execute("select rank, host, pid, joined, gone, reason from worker order by rank")
+    fields = ", ".join(ProgressRecord.__struct_fields__)
+    progress = database.execute(f"select {fields} from progress order by rowid desc limit 1").fetchone()
     later = "select rowid, time, kind, text from event where rowid > ? order by rowid"
     events = database.execute(later, (after_event,)).fetchall()
     return StoredRun(
@@ -214,6 +247,7 @@ def read_run(
         statistics=tuple(StatisticRecord(row[1], row[2], statistics_of(row[3:])) for row in measured),
         events=tuple(EventRecord(*row[1:]) for row in events),
         event_rows=tuple(row[0] for row in events),
+        progress=None if progress is None else ProgressRecord(*progress),
     )
 
 

@@ -7,32 +7,22 @@ import math
 import os
 import socket
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from taut.core.messages import Statistics
+from taut.core.messages import MetricPoint, Statistics
 from taut.errors import StorageFailed, Superseded
-from taut.supervisor.view import Outcome
+from taut.supervisor.storage import schema
+from taut.supervisor.view import ClusterView, Outcome
 
 FILE = "run.sqlite"
 STATISTIC_EVERY_S = 0.5  # for one worker; later ones replace those that wait
 FIELDS = Statistics.__struct_fields__
-
-_TABLES = f"""
-create table if not exists run (name text primary key, started real, ended real, command text, settings text,
-    versions text, outcome text, host text, pid integer);
-create table if not exists worker (rank integer primary key, host text, pid integer, joined real, gone real,
-    reason text);
-create table if not exists statistic (time real, rank integer, {", ".join(FIELDS)});
-create table if not exists event (time real, kind text, text text);
-create table if not exists memory (id integer primary key, term integer, beat real, address text,
-    bind text, advertise text, data blob);
-create table if not exists ahead (id integer primary key, data blob);
-"""
+MOST_IMAGES = 32  # of one name and worker: older ones go
 
 
 def plain(value: Any) -> Any:
@@ -58,7 +48,7 @@ def plain(value: Any) -> Any:
 def _storage(path: Path) -> Iterator[None]:
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, schema.NewerStore) as error:
         raise StorageFailed(f"{path} could not be written: {error}") from error
 
 
@@ -82,8 +72,8 @@ class StoreWriter:
             database.execute("pragma journal_mode = wal")
             # a crash of the machine may lose the last second of statistics, never the file
             database.execute("pragma synchronous = normal")
-            database.executescript(_TABLES)
-        except sqlite3.Error:
+            schema.migrate(database)
+        except (sqlite3.Error, schema.NewerStore):
             database.close()
             raise
         return database
@@ -91,10 +81,7 @@ class StoreWriter:
     def begin(self, started: float, command: str, settings: Mapping[str, object], versions: Mapping[str, str]) -> None:
         """Write what is known at the start."""
         texts = (command, json.dumps(plain(settings)), json.dumps(plain(versions)))
-        self._run(
-            "insert or replace into run values (?, ?, null, ?, ?, ?, null, ?, ?)",
-            (self.name, started, *texts, socket.gethostname(), os.getpid()),
-        )
+        self._insert("run", self.name, started, None, *texts, None, socket.gethostname(), os.getpid())
         self.flush()
 
     def resumed(self, time: float) -> int:
@@ -117,13 +104,13 @@ class StoreWriter:
             raise Superseded(f"another supervisor has taken over from that of term {previous_term}")
 
     def joined(self, time: float, rank: int, host: str, pid: int) -> None:
-        self._run("insert or replace into worker values (?, ?, ?, ?, null, '')", (rank, host, pid, time))
+        self._insert("worker", rank, host, pid, time, None, "")
 
     def departed(self, time: float, rank: int, reason: str) -> None:
         self._run("update worker set gone = ?, reason = ? where rank = ?", (time, reason, rank))
 
     def event(self, time: float, kind: str, text: str) -> None:
-        self._run("insert into event values (?, ?, ?)", (time, kind, text))
+        self._insert("event", time, kind, text)
 
     def measured(self, time: float, rank: int, statistics: Statistics, final: bool = False) -> None:
         """Keep these statistics, at most two a second for one worker, and the last in any case."""
@@ -132,15 +119,31 @@ class StoreWriter:
             return
         self._waiting.pop(rank, None)
         self._written_s[rank] = time
-        values = [plain(getattr(statistics, name)) for name in FIELDS]
-        marks = ", ".join("?" * (2 + len(FIELDS)))
-        self._run(f"insert into statistic values ({marks})", (time, rank, *values))
+        self._insert("statistic", time, rank, *(plain(getattr(statistics, name)) for name in FIELDS))
+
+    def progressed(self, time: float, view: ClusterView) -> None:
+        """Keep how far the run is."""
+        known = {"time": time, "workers": view.here}
+        columns = schema.TABLES["progress"]
+        values = (known[name] if name in known else getattr(view, name) for name in columns)
+        self._insert("progress", *map(plain, values))
+
+    def logged(self, time: float, rank: int, points: Sequence[MetricPoint]) -> None:
+        """Keep values that the script of a worker has logged."""
+        for point in points:
+            self._insert("metric", time, rank, point.step, point.name, plain(point.value))
+
+    def pictured(self, time: float, rank: int, step: int, name: str, png: bytes) -> None:
+        """Keep an image that the script of a worker has logged, and the last ``MOST_IMAGES`` of its name."""
+        self._insert("image", time, rank, step, name, png)
+        older = "select rowid from image where rank = ? and name = ? order by rowid desc limit -1 offset ?"
+        self._run(f"delete from image where rowid in ({older})", (rank, name, MOST_IMAGES))
 
     def remember(self, time: float, term: int, reached_at: tuple[str, str, str], data: bytes) -> None:
         """Keep the supervisor's snapshot, and the time as a sign of life. ``reached_at``: address, bind, advertise.
         Raise ``Superseded`` if another one, of a higher term, has taken over."""
         self._check_term(term)
-        self._run("insert or replace into memory values (0, ?, ?, ?, ?, ?, ?)", (term, time, *reached_at, data))
+        self._insert("memory", 0, term, time, *reached_at, data)
         self._run("delete from ahead", ())  # the snapshot contains it
 
     def append(self, term: int, data: bytes) -> None:
@@ -195,6 +198,9 @@ class StoreWriter:
             self.flush()
         self._database.close()
 
-    def _run(self, statement: str, values: tuple[object, ...]) -> None:
+    def _insert(self, table: str, *values: object) -> None:
+        self._run(schema.insert(table), values)
+
+    def _run(self, statement: str, values: Sequence[object]) -> None:
         with _storage(self.path):
             self._database.execute(statement, values)

@@ -36,8 +36,9 @@ from taut.worker.checkpoints.rng_states import put_back_random_states, random_st
 from taut.worker.checkpoints.writer_process import WriterProcess
 
 if TYPE_CHECKING:
+    from taut.worker.model.growth import Growth
     from taut.worker.session import WorkerSession
-    from taut.worker.torch_worker import TorchWorker
+    from taut.worker.session_worker import SessionWorker
 
 REST_S = 0.02  # between two tasks that need the interpreter, so that one step does not wait for both
 LARGE_NBYTES = 1 << 20  # for smaller copies, memory is not prepared
@@ -47,10 +48,13 @@ class Checkpointer:
     """``folder``: where checkpoints go; None: there are none. ``resumed``: the checkpoint that this run continues; its
     random states, schedulers and learning rates are restored with the first batch, whatever the script did before."""
 
-    def __init__(self, worker: TorchWorker, session: WorkerSession, folder: Path | None, also: Mapping[str, Any]) -> None:
+    def __init__(
+        self, worker: SessionWorker, session: WorkerSession, folder: Path | None, also: Mapping[str, Any]
+    ) -> None:
         self.worker, self.session, self.folder, self.also = worker, session, folder, dict(also)
         self.resumed: Resumption | None = session.resumption
         self.taken = 0  # the number of the last checkpoint
+        self._member = session.member
         self._restored = self.resumed is None
         self._accumulating = False
         self._memory: CopyMemory | None = None  # for the next copy, which was requested
@@ -85,13 +89,30 @@ class Checkpointer:
         """Return whether a checkpoint is wanted, and no gradients are accumulated: it would not hold those."""
         return self.wanted and not self._accumulating and not self.session.exchange.gathering
 
+    @property
+    def can_take_waiting(self) -> bool:
+        """Return whether to take a checkpoint while there is no data: not in an island, whose processes must agree."""
+        return self._member is None and self.can_take
+
+    def _due(self) -> bool:
+        """Return whether to take a checkpoint at the next batch. The processes of an island agree on that."""
+        if self.folder is None:
+            return False
+        due, comm = self.can_take and self._ready(), self.session.comm
+        if self._member is not None:
+            wanted = comm.status.checkpoint if due else 0
+            number = self._member.agree_on_checkpoint(wanted, self._writing, comm.rank)
+            comm.status.checkpoint = max(comm.status.checkpoint, number)  # the runs of other parts have no schedule
+            due = number > 0
+        return due
+
     def before_batch(self, accumulating: bool) -> dict[str, Any] | None:
         """Return the random states, if a checkpoint can be taken. ``accumulating``: the last batch has made no step."""
         self.before_change()  # updates may be included while the worker waits for data
         self._accumulating = accumulating
         if not self._restored:
             self._put_back_random()
-        if not self.can_take or not self._ready():
+        if not self._due():
             return None
         self.worker.watch.charge("data")
         states = random_states()
@@ -107,13 +128,13 @@ class Checkpointer:
 
     def while_waiting(self) -> None:
         """Take a checkpoint while there is no data, perhaps for long: no moment is better."""
-        if self.can_take:
+        if self.can_take_waiting:
             self._restore_schedule()
             self._take(random_states(), beside=False)
 
     def after_exchange(self) -> None:
         """Take a checkpoint in a loop of the script's own, which has no better moment."""
-        if self.can_take and self._ready():
+        if self._due():
             self._restored = True
             self._take(random_states(), beside=self._stepped)
         self._stepped = self._stepped and self.session.exchange.gathering
@@ -122,6 +143,12 @@ class Checkpointer:
         """Finish the copy before the optimizer changes the weights and its own state."""
         self._stepped = True
         self.before_change()
+
+    def adopt(self, growth: Growth) -> None:
+        """Make the next copy of a grown model: it needs other memory."""
+        self.also, self._nbytes, self._spare = dict(growth.also), None, None
+        if not self._writing:
+            self._memory = None
 
     def before_change(self) -> None:
         """Finish the copy before anything may change what is being copied."""
@@ -194,7 +221,8 @@ class Checkpointer:
             return
         self.taken, self._nbytes = number, needed_nbytes(sources)
         holds = self.session.leases.unfinished(self.worker.progress())
-        comm.say(CheckpointBegun(number, holds, self.session.phases.number, self.worker.steps))
+        island = None if self._member is None else self._member.filed_under
+        comm.say(CheckpointBegun(number, holds, self.session.phases.of_schedule, self.worker.steps, island))
         self._writing = True
         self._submit(lambda: self._write(copy, memory, document))
         self._copy = copy
@@ -209,7 +237,8 @@ class Checkpointer:
     def _write(self, copy: Copy, memory: CopyMemory, document: dict[str, Any]) -> None:
         """Copy, then write, in another thread."""
         assert self.folder is not None
-        path = self.folder / str(document["number"]) / part_name(document["rank"])
+        own = document["rank"] if self._member is None else self._member.filed_under
+        path = self.folder / str(document["number"]) / part_name(own)
         nbytes, digest, error = 0, "", ""
         now_s = self.session.comm.clock.now()
         within_s, self._since_s = now_s - self._since_s, now_s  # the next one is due after about as long

@@ -12,14 +12,19 @@ import torch
 from taut.codecs import spec
 from taut.worker.checkpoints.reflect import remembered
 from taut.worker.checkpoints.state_tree import fold
+from taut.worker.model.optimizers import parameters_of
 
 if TYPE_CHECKING:
     from taut.worker.session import WorkerSession
-    from taut.worker.torch_worker import TorchWorker
+    from taut.worker.session_worker import SessionWorker
 
 
 def contents(
-    worker: TorchWorker, session: WorkerSession, also: Mapping[str, Any], states: dict[str, Any], tensors: dict[str, Any]
+    worker: SessionWorker,
+    session: WorkerSession,
+    also: Mapping[str, Any],
+    states: dict[str, Any],
+    tensors: dict[str, Any],
 ) -> dict[str, Any]:
     """Return this worker's state as JSON values; put its tensors, as they are, into ``tensors``."""
     replica, params, state = session.replica, session.params, session.replica.codec_state
@@ -36,11 +41,14 @@ def contents(
         "run": session.run,
         "rank": session.comm.rank,
         "model": [msgspec.to_builtins(each) for each in params.specs(named)],
+        "cuts": params.cuts(),
         "steps": worker.steps,
         "samples": worker.samples,
+        "own": worker.own_position(),
         "loss": worker.loss,
         "seconds": dict(worker.watch.seconds),
         "phase": session.phases.number,
+        "growths": session.phases.growths,
         "phase_steps": session.phases.steps,
         "have": {str(origin): count for origin, count in session.exchange.have().items()},
         "talk": session.exchange.kept(),
@@ -51,7 +59,9 @@ def contents(
         "memory": remembered(state, tensors) if replica.uses_codec else {},
         "coder": _coder(session, tensors),
         "optimizer": fold(worker.optimizer.state_dict(), "optimizer", tensors, "the optimizer's state"),
+        "optimizer_names": params.names_of(parameters_of(worker.optimizer)),
         "also": {name: fold(each.state_dict(), f"also.{name}", tensors, name) for name, each in also.items()},
+        "scaler": fold(worker.scaling.state(), "scaler", tensors, "the scaler"),
         "random": fold(states, "random", tensors),
     }
 

@@ -25,6 +25,7 @@ from taut.errors import StorageFailed
 from taut.worker.checkpoints.state_tree import unfold
 from taut.worker.checkpoints.writer_process import WriterProcess, WriterProcessLost
 from taut.worker.checkpoints.writer_program import HashedFile
+from taut.worker.model.optimizers import Optimizer
 from taut.worker.model.tensor_file import Tensors, file_views
 
 VERSION = 1
@@ -99,6 +100,11 @@ class Part:
         """Return the tree that was put into the document under this name (``state_tree.py``), with its tensors."""
         found = self.document.get(name)
         return otherwise if found is None else unfold(found, self.tensor)
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """Return the ``state_dict`` for an optimizer like the one that was saved."""
+        found: dict[str, Any] = self.tree("optimizer")
+        return found
 
 
 def read_part(path: Path, digest: str | None = None) -> Part:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,29 +20,37 @@ import numpy as np
 import torch
 
 from taut.codecs import Grid, spec
-from taut.core.checkpoint_names import MANIFEST, part_name
+from taut.core.checkpoint_names import MANIFEST, checkpoint_of, part_name
 from taut.core.messages import TensorSpec
 from taut.errors import Misuse, StorageFailed
 from taut.strategies.compatibility import agrees
 from taut.worker.checkpoints.file import Part, read_part
+from taut.worker.checkpoints.recut import RecutPart
 from taut.worker.checkpoints.reflect import recall
 from taut.worker.exchange.base import Exchange
 from taut.worker.model.flat_params import FlatParams
+from taut.worker.model.optimizers import parameters_of
 from taut.worker.model.replica import Replica
+from taut.worker.model.sharded import like_whole, local
 from taut.worker.model.vector_views import FlatParamsCodec
 
 if TYPE_CHECKING:
     from taut.strategies.registry import Choice
+    from taut.worker.joining.island_member import IslandMember
     from taut.worker.phases import Phases
-    from taut.worker.torch_worker import TorchWorker
+    from taut.worker.session_worker import SessionWorker
 
 log = logging.getLogger("taut")
 
 
 class Resumption:
-    """The checkpoint in ``folder``, for worker ``rank`` of ``workers`` with the strategy ``choice``."""
+    """The checkpoint in ``folder``, for worker ``rank`` of ``workers`` with the strategy ``choice``. ``recut``: how to
+    make a part from those of a model that was cut in another way, by their worker's rank."""
 
-    def __init__(self, folder: Path, rank: int, workers: int, choice: Choice) -> None:
+    def __init__(
+        self, folder: Path, rank: int, workers: int, choice: Choice, recut: Callable[[int], Part] | None = None
+    ) -> None:
+        self._recut = recut
         self.folder, self.rank, self.workers, self.choice = folder, rank, workers, choice
         self._digests = _digests(folder)
         self.ranks = sorted(self._digests)
@@ -56,7 +64,10 @@ class Resumption:
 
     def part(self, rank: int) -> Part:
         if rank not in self._read:
-            self._read[rank] = read_part(self.folder / part_name(rank), self._digests[rank])
+            if self._recut is not None:
+                self._read[rank] = self._recut(rank)
+            else:
+                self._read[rank] = read_part(self.folder / part_name(rank), self._digests[rank])
         return self._read[rank]
 
     # -------------------------------------------------------------------------------------- the run's weights
@@ -131,7 +142,7 @@ class Resumption:
         steps = part.document["phase_steps"] if at == first else 0 if at < first else phases.phase.steps
         phases.steps = min(steps, phases.phase.steps - 1)
 
-    def restore_worker(self, worker: TorchWorker, also: Mapping[str, Any]) -> None:
+    def restore_worker(self, worker: SessionWorker, also: Mapping[str, Any]) -> None:
         """Restore the counts, the optimizer, and everything beside it."""
         own, trained = self._own, self._trained
         if own is not None:
@@ -139,6 +150,8 @@ class Resumption:
             worker.samples = sum(self.part(rank).document["samples"] for rank in self.mine)
             for kind, seconds in own.document["seconds"].items():
                 worker.watch.seconds[kind] = worker.watch.seconds.get(kind, 0.0) + seconds
+            worker.begin_own_at(*own.document.get("own", (0, 0)))
+            worker.scaling.kept = own.tree("scaler")
         if trained is not None:
             _load_optimizer(trained, worker.optimizer)
             _load_also(trained, also)
@@ -170,7 +183,7 @@ class Resumption:
         recall(state, part.document["coder"], part.tensor, state.w)
         if state.r is not None:
             left = [self.part(rank).tensor("coder.r") for rank in self.mine if "coder.r" in self.part(rank).names]
-            state.r[:] = sum(left).numpy()  # type: ignore[union-attr]
+            state.kernels.load(state.r, sum(left).numpy())  # type: ignore[union-attr]
 
     def restore_schedule(self, optimizer: torch.optim.Optimizer, also: Mapping[str, Any]) -> None:
         """Restore learning rates and schedulers again: a loop over epochs may have moved them on the way here."""
@@ -185,6 +198,25 @@ class Resumption:
     def random_states(self) -> dict[str, Any] | None:
         states: dict[str, Any] | None = self._own.tree("random") if self._own is not None else None
         return states
+
+
+def resumption(
+    resumed: Mapping[str, Any], rank: int, workers: int, choice: Choice, params: FlatParams, member: IslandMember | None
+) -> Resumption:
+    """Return what the run's settings say of the checkpoint that it continues, for a worker or a process of an island.
+    The model may be cut into another number of parts than it was."""
+    folder, parts = Path(resumed["folder"]), int(resumed["parts"])
+    own, size = (0, 1) if member is None else (member.group.rank, member.group.size)
+    if parts == size:
+        return Resumption(checkpoint_of(folder, own) if own else folder, rank, workers, choice)
+    folders = [checkpoint_of(folder, part) for part in range(parts)]
+    digests = [_digests(each) for each in folders]
+
+    def recut(rank: int) -> Part:
+        read = [read_part(each / part_name(rank), known[rank]) for each, known in zip(folders, digests, strict=True)]
+        return RecutPart(read, own, params)
+
+    return Resumption(folder, rank, workers, choice, recut)
 
 
 def _digests(folder: Path) -> dict[int, str]:
@@ -216,6 +248,8 @@ def check_model(part: Part, params: FlatParams) -> None:
         else:
             given, expected = _describe(mine), _describe(theirs)
         remedy = f"the checkpoint in {part.path.parent} is of another model: use the script and arguments that made it"
+        if part.document.get("growths"):
+            remedy = f"{part.path.parent} is of a model that has grown: join the grown one, and go on from there"
         raise Misuse(f"a model with {given}", expected, remedy)
 
 
@@ -233,7 +267,12 @@ def _load_still(part: Part, params: FlatParams) -> None:
 
 
 def _load_optimizer(part: Part, optimizer: torch.optim.Optimizer) -> None:
-    kept = part.tree("optimizer")
+    kept = part.optimizer_state(optimizer)
+    for number, parameter in enumerate(parameters_of(optimizer)):
+        state = kept["state"].get(number, {})
+        for key, value in state.items():
+            if isinstance(value, torch.Tensor) and value.ndim and value.shape == local(parameter).shape:
+                state[key] = like_whole(value, parameter)
     try:
         optimizer.load_state_dict(kept)
     except (ValueError, KeyError) as error:

@@ -10,14 +10,15 @@ import numpy as np
 import torch
 
 from taut.errors import Misuse
+from taut.worker.model.sharded import local
 
 _PLAIN = (type(None), bool, int, float, str)
 
 
 def fold(value: Any, name: str, tensors: dict[str, torch.Tensor], blame: str = "") -> Any:
     """Return ``value`` for JSON; put tensors into ``tensors`` as they are, under names that begin with ``name``: copy
-    them before they change. Raises ``Misuse`` for anything but tensors, numbers, texts, and lists, tuples and
-    dictionaries of them.
+    them before they change. Of a tensor that is cut, that is this process's piece. Raises ``Misuse`` for anything but
+    tensors, numbers, texts, and lists, tuples and dictionaries of them.
 
     >>> tensors = {}
     >>> fold({0: {"step": torch.ones(()), "betas": (0.9, 0.99)}}, "optimizer", tensors)
@@ -30,7 +31,7 @@ def fold(value: Any, name: str, tensors: dict[str, torch.Tensor], blame: str = "
     if isinstance(value, torch.Tensor):
         if value.layout != torch.strided or value.is_complex() or value.is_quantized:
             raise Misuse(f"{blame or name} with a tensor {name} of layout {value.layout}", "dense real tensors")
-        tensors[name] = value.detach()
+        tensors[name] = local(value).detach()
         return {"$tensor": name}
     if isinstance(value, np.ndarray):
         plain = value.flags.writeable and value.flags.c_contiguous

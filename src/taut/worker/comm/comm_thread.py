@@ -167,7 +167,7 @@ class CommThread:
         self.protocols.begin(self.dispatcher.make_strategy(welcome), rank, synced=True)
         for member in neighbours:
             self.transport.admit(member)
-            self._commands.append(partial(self.protocols.met, member.rank, 0))
+            self.protocols.met(member.rank, 0)  # before anything can come: what comes of a stranger is dropped
 
     def delivered(self) -> bool:
         """Return whether all workers that are left have received everything that was published."""

@@ -35,7 +35,8 @@ class RunStatus:
     uploaded: int = 0  # bytes of the model that the supervisor has of this worker
     saved: msg.Saved | None = None
     phase: int = 0  # of a run that changes its strategy, as announced to one who knows who is in it
-    announced: tuple[int, int] = (0, 0)  # the phase, and the version of the roster that it takes to go there
+    growths: int = 0  # how many of those phases began with a grown model
+    announced: tuple[int, int, int] = (0, 0, 0)  # the phase, the version of the roster that it takes to go there; growths
     checkpoint: int = 0  # the last one that was asked for
     state: tuple[memoryview, dict[int, int]] | None = None  # a donor's, complete
     answered_s: float | None = None  # when the supervisor last said anything
@@ -79,8 +80,8 @@ class RunStatus:
                     self.uploaded = nbytes
                 case msg.Saved():
                     self.saved = message
-                case msg.NextPhase(phase, version):
-                    self.announced = max(self.announced, (phase, version))
+                case msg.NextPhase(phase, version, growths):
+                    self.announced = max(self.announced, (phase, version, growths))
                 case msg.Checkpoint(number):
                     self.checkpoint = max(self.checkpoint, number)
                 case msg.Refusal(reason):
@@ -92,6 +93,7 @@ class RunStatus:
                     pass
             if self.roster is not None and self.roster.version >= self.announced[1]:
                 self.phase = max(self.phase, self.announced[0])
+                self.growths = max(self.growths, self.announced[2])
             self.changed.notify_all()
 
     def _adopt(self, reserve: msg.Reserve) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+import numpy as np
 
 from taut.core.messages import StateChunk, StateRequest
 from taut.core.pacing import Window
@@ -22,9 +23,9 @@ from taut.strategies.delivery.channels import ChannelsState
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.model.snapshot import Snapshot, pack
 
-CHUNK_NBYTES = 512 << 10  # the largest: a worker of a chain passes on none before it is complete
+CHUNK_NBYTES = 256 << 10  # the largest: a worker of a chain passes on none before it is complete
 FIRST_NBYTES = 16 << 10  # under way at first: a link of 64 kbit/s carries a chunk before its answer is missed
-UNDER_WAY = 16  # of the largest, at most: a link takes 64 messages
+UNDER_WAY = 32  # of the largest, at most: a link takes 64 messages
 # Before asking again, doubled each time up to the longest: a donor that was cut off is asked soon after it is back. An
 # answered request starts anew.
 PATIENCE_S, LONGEST_S = 1.0, 16.0
@@ -76,7 +77,7 @@ class Fetch:
 
     donor: int
     limit_nbytes: int
-    buffer: bytearray = field(default_factory=bytearray)
+    buffer: memoryview = field(default_factory=lambda: memoryview(b""))
     offset: int = 0
     total: int | None = None
     have: dict[int, int] = field(default_factory=dict)
@@ -109,12 +110,18 @@ class Fetch:
         if sender != self.donor or message.offset != self.offset or message.total > self.limit_nbytes:
             return
         if self.total is not None and (message.total != self.total or message.have != self.have):
-            self.buffer, self.offset, self.total, self.window = bytearray(), 0, None, _window(0)  # it is a new snapshot
+            self.buffer, self.offset, self.total, self.window = (
+                memoryview(b""),
+                0,
+                None,
+                _window(0),
+            )  # it is a new snapshot
             return
         if self.offset + len(payloads[0]) > message.total:
             return
         if self.total is None:
-            self.buffer, self.began_s = bytearray(message.total), now  # the only copy of the state in memory
+            # The only copy of the state in memory. No bytearray: filling that with zeros takes as long as many chunks.
+            self.buffer, self.began_s = np.empty(message.total, np.uint8).data, now
         self.total, self.have = message.total, message.have
         self.buffer[self.offset : self.offset + len(payloads[0])] = payloads[0]
         self.offset += len(payloads[0])
@@ -129,7 +136,7 @@ class Fetch:
         return StateChunk(request.offset, self.total, self.have), part
 
     def data(self) -> memoryview:
-        return memoryview(self.buffer)
+        return self.buffer
 
 
 def _window(offset: int) -> Window:

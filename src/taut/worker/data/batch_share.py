@@ -17,6 +17,7 @@ from statistics import median
 
 from taut.strategies.allreduce.round_speeds import RoundSpeeds
 
+LEAST = 2.0  # samples of a worker, where there are enough: batch norm cannot train on one
 STEP = 0.2  # of the way to the target, in a round
 MEASURED = 5  # steps that the speed is the median of
 ENOUGH = 3  # of them, for a speed to be known
@@ -69,5 +70,6 @@ class BatchShare:
         target = self.global_batch / round.workers
         if speed > 0.0 and 0 < round.known <= round.workers and round.total > 0.0:
             target *= speed * round.known / round.total
-        target = min(self.global_batch, max(1.0, target))
+        least = LEAST if self.global_batch >= LEAST * round.workers else 1.0
+        target = min(self.global_batch, max(least, target))
         self.exact = target if met != self._met else self.exact + STEP * (target - self.exact)

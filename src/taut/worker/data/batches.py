@@ -32,6 +32,7 @@ class BatchPlan:
     order: Order
     drop_last: bool
     samples: int = 0  # a digest of which samples they are, where the data set is a part of another
+    stretches: bool = False  # leases as long as may be: each batch is to follow the one before it
     pace: BatchShare | None = None  # this worker's share of a global batch, which the size of a batch follows
 
     def __post_init__(self) -> None:
@@ -74,20 +75,35 @@ class LeaseSource(ABC):
 
 
 class OwnLeases(LeaseSource):
-    """A worker alone: each pass is one lease."""
+    """A worker alone, or its own data: each pass is one lease. ``complete``: passes that were trained on; ``plan``: the
+    last that a lease was taken for. ``begin_at`` skips what was trained on before the run was resumed.
+
+    >>> leases, plan = OwnLeases(), BatchPlan(10, 5, 0, 2, True, lambda seed, epoch: np.arange(10), False)
+    >>> leases.begin_at(0, 5)
+    >>> first, second = leases.take(plan), leases.take(plan)
+    >>> (first.lo, first.hi), (second.epoch, second.lo), leases.take(plan)
+    ((5, 10), (1, 0), None)
+    """
 
     def __init__(self) -> None:
-        self._dealt = 0
+        self._dealt = self._skipped = self.complete = 0
+        self.plan: BatchPlan | None = None
+
+    def begin_at(self, complete: int, samples: int) -> None:
+        """Begin after so many passes, and so many samples of the next one."""
+        self._dealt, self._skipped, self.complete = complete, samples, complete
 
     def take(self, plan: BatchPlan, ahead: bool = False) -> Lease | None:
-        epoch = max(self._dealt, plan.first)
+        self.plan, epoch = plan, max(self._dealt, plan.first)
         if epoch >= plan.until:
             return None
+        skipped, self._skipped = min(self._skipped, plan.length - 1), 0
         self._dealt = epoch + 1
-        return Lease(epoch, epoch, 0, plan.length)
+        return Lease(epoch, epoch, skipped, plan.length)
 
     def done(self, lease: Lease) -> None:
-        """Do nothing: there is no supervisor."""
+        """Note that the pass was trained on."""
+        self.complete = lease.epoch + 1
 
 
 class Dealer:
@@ -97,19 +113,15 @@ class Dealer:
         self.source, self.seed = source, seed
         self._next_pass = 0
         self._orders: dict[int, tuple[Order, Indices]] = {}
-        self.open: list[Share] = []  # those that a loop of the script is reading
         self.progress: dict[int, int] = {}  # samples trained on, of each lease that is begun
         self.complete = 0  # passes before this one were trained on before the run was resumed
+        self.reached = 0  # the latest pass that a batch was trained on of
 
     def passes(self, count: int) -> tuple[int, int]:
         """Return the numbers of the next ``count`` passes: first, and one after the last."""
         first = self._next_pass
         self._next_pass += max(0, count)
         return first, first + count
-
-    def handed(self) -> int:
-        """Return how many samples the batches have that are being trained on; 0 if they did not come from here."""
-        return sum(share.handed() for share in self.open)
 
     def samples_of(self, lease: Lease, plan: BatchPlan) -> Indices:
         return self.pass_order(lease.epoch, plan)[lease.lo : lease.hi]
@@ -127,6 +139,7 @@ class Dealer:
 
     def trained(self, lease: Lease, samples: int, last: bool) -> None:
         """Note that a batch of the lease was trained on; after its ``last`` one, report the lease."""
+        self.reached = max(self.reached, lease.epoch)
         self.progress[lease.lease] = self.progress.get(lease.lease, 0) + samples
         if last:
             self.progress.pop(lease.lease, None)
@@ -139,10 +152,13 @@ class Share(Iterator[Indices]):
     The law: it waits for a lease only if every batch that it gave was trained on, since the supervisor's answer may
     depend on those batches: at the end of the last pass it holds requests back until all leases were reported. If it
     would have to wait it stops early; asked again, it goes on. ``over``: nothing follows.
+
+    ``most``: batches that a loop has at hand before it trains on the first of them; the share waits in spite of these.
+    The supervisor's answer does not depend on them if the pass is not the last.
     """
 
-    def __init__(self, dealer: Dealer, plan: BatchPlan) -> None:
-        self._dealer, self._plan = dealer, plan
+    def __init__(self, dealer: Dealer, plan: BatchPlan, most: int = 0) -> None:
+        self._dealer, self._plan, self._most = dealer, plan, most
         self._batches: Iterator[Indices] = iter(())  # of the lease at hand
         self._handed: deque[tuple[Lease, int, bool]] = deque()  # of each batch: its lease, its samples, whether the last
         self.over = plan.until <= dealer.complete
@@ -152,7 +168,7 @@ class Share(Iterator[Indices]):
         while not self.over:
             for batch in self._batches:
                 return batch
-            lease = self._dealer.source.take(self._plan, ahead=bool(self._handed))
+            lease = self._dealer.source.take(self._plan, ahead=len(self._handed) > self._most)
             if lease == LATER:
                 break
             if lease is None:
@@ -180,6 +196,13 @@ class Share(Iterator[Indices]):
         """Return how many samples the batch has that is being trained on."""
         return self._handed[0][1] if self._handed else 0
 
+    def place(self) -> tuple[int, int, int]:
+        """Return where in the data the batch is that is being trained on: its pass, its first sample, and the one after
+        its last."""
+        lease, samples, _ = self._handed[0]
+        lo = lease.lo + self._dealer.progress.get(lease.lease, 0)
+        return lease.epoch, lo, lo + samples
+
     def trained(self) -> int:
         """Note that the oldest batch handed out was trained on; return how many samples it had."""
         lease, samples, last = self._handed.popleft()
@@ -191,11 +214,28 @@ class Batches(Iterator[Any]):
     """The result of ``worker.batches``. Its length is the number of batches that this worker can expect with the present
     number of workers; a faster one gets more."""
 
-    def __init__(self, dealt: Iterator[Any], length: Callable[[], int]) -> None:
-        self._dealt, self._length = dealt, length
+    def __init__(
+        self, dealt: Iterator[Any], length: Callable[[], int], place: Callable[[], tuple[int, int, int]] | None = None
+    ) -> None:
+        self._dealt, self._length, self._place = dealt, length, place
+        self._end = (-1, -1)  # of the last batch: its pass, and the sample after its last
+        self._follows = False
 
     def __next__(self) -> Any:
-        return next(self._dealt)
+        batch = next(self._dealt)
+        if self._place is not None:
+            epoch, lo, hi = self._place()
+            self._follows, self._end = self._end == (epoch, lo), (epoch, hi)
+        return batch
+
+    @property
+    def follows(self) -> bool:
+        """Return whether the batch at hand begins where the one before it ended, in the same pass: a hidden state may be
+        carried over. Known with ``order="sequential"``."""
+        if self._place is None:
+            expected = 'batches(..., order="sequential"), in which one batch follows the other'
+            raise Misuse("batches(...).follows in another order", expected)
+        return self._follows
 
     def __len__(self) -> int:
         return self._length()

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from taut.core.callbacks import do_nothing
 from taut.worker.data.batches import BatchPlan, Dealer, Indices, Share
-from taut.worker.island_member import BATCH, OVER, TURN
+from taut.worker.data.global_batch import GlobalShare
+from taut.worker.joining.island_member import BATCH, OVER, PIECE, TURN
 
 if TYPE_CHECKING:
     from taut.core.messages import Lease
-    from taut.worker.island_member import IslandMember
+    from taut.worker.joining.island_member import IslandMember
     from taut.worker.session import WorkerSession
+
+Parts = Sequence[tuple["Lease", int, bool]]  # of a batch: its leases, with its samples of each
 
 
 class LeadingShare(Share):
@@ -22,27 +28,45 @@ class LeadingShare(Share):
         self._member, self._session = member, session
 
     def __next__(self) -> Indices:
+        exchange = self._session.exchange
         try:
             if self._session.stopping:  # agreed here, and nowhere else: the others go on until they are told
                 self.over = self.stopped = True
-            self._session.exchange.before_own_turn = self._say_turn
+                raise StopIteration
+            exchange.before_own_turn = self._say_turn
             batch = super().__next__()
         except StopIteration:
             self._member.say(OVER, int(self.over), int(self.stopped), 0)
             raise
         finally:
-            self._session.exchange.before_own_turn = do_nothing
-        lease, samples, _ = self._handed[-1]
-        self._member.say(BATCH, lease.epoch, self._start(lease, batch), samples)
+            exchange.before_own_turn = do_nothing
+        pieces = list(self._pieces())
+        for number, (epoch, start, samples) in enumerate(pieces, 1):
+            self._member.say(BATCH if number == len(pieces) else PIECE, epoch, start, samples)
         return batch
 
     def _say_turn(self) -> None:
         self._member.say(TURN, 0, 0, 0)
 
-    def _start(self, lease: Lease, batch: Indices) -> int:
-        """Return where in its pass the batch begins."""
-        before = sum(samples for held, samples, _ in self._handed if held is lease) - len(batch)
-        return lease.lo + self._dealer.progress.get(lease.lease, 0) + before
+    def _under_way(self) -> list[Parts]:
+        """Return the batches that were not trained on yet, the last one last."""
+        return [[each] for each in self._handed]
+
+    def _pieces(self) -> Iterator[tuple[int, int, int]]:
+        """Yield where the last batch's samples are: the pass, the first one's place in it, and how many follow."""
+        *before, last = self._under_way()
+        ends = dict(self._dealer.progress)
+        for lease, samples, _ in (part for parts in before for part in parts):
+            ends[lease.lease] = ends.get(lease.lease, 0) + samples
+        for lease, samples, _ in last:
+            yield lease.epoch, lease.lo + ends.get(lease.lease, 0), samples
+
+
+class LeadingGlobalShare(LeadingShare, GlobalShare):
+    """Process 0's parts of the global batch."""
+
+    def _under_way(self) -> list[Parts]:
+        return list(self._given)
 
 
 class FollowingShare(Share):
@@ -55,15 +79,25 @@ class FollowingShare(Share):
         self.over = False
 
     def __next__(self) -> Indices:
-        kind, epoch, start, samples = self._member.hear(self._session)
-        if kind == OVER:
-            self.over, self.stopped = bool(epoch), bool(start)
-            raise StopIteration
-        self._waiting.append(samples)
-        return self._dealer.pass_order(epoch, self._plan)[start : start + samples]
+        pieces: list[Indices] = []
+        kind = PIECE
+        while kind == PIECE:
+            kind, epoch, start, samples = self._member.hear(self._session)
+            if kind == OVER:
+                self.over, self.stopped = bool(epoch), bool(start)
+                raise StopIteration
+            pieces.append(self._dealer.pass_order(epoch, self._plan)[start : start + samples])
+        self._waiting.append(sum(map(len, pieces)))
+        return np.concatenate(pieces)
 
     def handed(self) -> int:
         return self._waiting[0] if self._waiting else 0
 
     def trained(self) -> int:
         return self._waiting.pop(0)
+
+
+def island_share(dealer: Dealer, plan: BatchPlan, member: IslandMember, session: WorkerSession) -> Share:
+    """Return the share of this process of an island."""
+    leading = LeadingShare if plan.pace is None else LeadingGlobalShare
+    return (FollowingShare if member.group.rank else leading)(dealer, plan, member, session)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 REMEMBER_S = 60.0
 LEASES_AHEAD = 3
 MOST_LEASES = 65_536  # in one message
+MOST_ASKED = 64  # batches of a lease that is asked for
+SEQUENCE = 16  # of a sequence, so that hidden states are carried far, and yet all end at about the same time
 MOST_LENGTHS = 64  # lengths of passes that are remembered
 LEASE_S = 0.1  # at least, if steps are shorter: a request costs a round trip, perhaps of a busy machine
 
@@ -89,7 +91,7 @@ class SupervisorLeases(LeaseSource):
         session = self._session
 
         def something(_: RunStatus) -> bool:
-            wanted = session.keeper is not None and session.keeper.can_take
+            wanted = session.keeper is not None and session.keeper.can_take_waiting
             return (
                 self._answered(plan) or session.announced or session.comm.supervisor.renewals != self._renewals or wanted
             )
@@ -172,7 +174,7 @@ class SupervisorLeases(LeaseSource):
             if span is None:
                 return None
             epoch, lo, hi = span
-            hi = min(hi, lo + self._least_batches() * plan.size)
+            hi = min(hi, lo + self._least_batches(plan) * plan.size)
             lease = Lease(own_lease(comm.rank, self._own), epoch, lo, hi)
             self._own += 1
             self._held[lease.lease] = lease
@@ -192,7 +194,7 @@ class SupervisorLeases(LeaseSource):
 
     def request(self, plan: BatchPlan) -> LeaseRequest:
         """Return the request for this plan, and for the rest of the one before it."""
-        first, least = self._first(plan), self._least_batches()
+        first, least = self._first(plan), self._least_batches(plan)
         asked = (first, plan.length, plan.size, plan.last, plan.until, least, plan.samples)
         return LeaseRequest(*asked, plan.pace.global_batch if plan.pace else 0)
 
@@ -201,10 +203,12 @@ class SupervisorLeases(LeaseSource):
         self._asked = 0
         self._ask(plan)
 
-    def _least_batches(self) -> int:
-        """Return how many batches make a lease last ``LEASE_S``, by the steps so far."""
+    def _least_batches(self, plan: BatchPlan) -> int:
+        """Return how many batches make a lease last ``LEASE_S``, by the steps so far. Of a sequence: many."""
+        if plan.stretches:
+            return SEQUENCE
         made = self._session.statistics()
-        return max(1, min(64, round(LEASE_S * made.steps / made.wall_s))) if made.wall_s > 0 else 1
+        return max(1, min(MOST_ASKED, round(LEASE_S * made.steps / made.wall_s))) if made.wall_s > 0 else 1
 
     def done(self, lease: Lease) -> None:
         comm = self._session.comm

@@ -16,6 +16,7 @@ from taut.errors import Misuse
 from taut.specs import did_you_mean
 from taut.worker.data.batches import Indices, Order, Share
 from taut.worker.data.sampling import sampled, whole
+from taut.worker.data.streams import is_stream, stream_of
 
 Read = Callable[[Share, int], Iterator[Any]]  # the batches' indices, and the number of the first pass
 
@@ -31,7 +32,8 @@ _kept: WeakKeyDictionary[Any, Read] = WeakKeyDictionary()  # by the script's Dat
 @dataclass(frozen=True)
 class Data:
     """``length``: samples in a pass; ``order``: which they are; ``read`` turns batches of indices into batches.
-    ``samples``: a digest of all indices that a sampler or a ``Subset`` picks, by which workers are compared; else 0."""
+    ``samples``: a digest of all indices that a sampler or a ``Subset`` picks, by which workers are compared; else 0.
+    ``streams``: what is dealt are shards, each with samples of its own."""
 
     length: int
     order: Order
@@ -39,6 +41,7 @@ class Data:
     drop_last: bool
     read: Read
     samples: int = 0
+    streams: bool = False
 
 
 def data_of(
@@ -46,22 +49,19 @@ def data_of(
     batch_size: int | None = None,
     shuffle: bool | None = None,
     drop_last: bool | None = None,
+    own_data: bool = False,
     **options: Any,
 ) -> Data:
     """Return how a data set or a DataLoader is read. Raises ``Misuse`` if it cannot be. The script's own arguments (None
-    if it gave none) take precedence over the DataLoader's."""
+    if it gave none) take precedence over the DataLoader's. ``own_data``: it is this worker's alone."""
     for name in options:
         if name not in OPTIONS:
             raise Misuse(f"batches({name}=...)", "an option of DataLoader", did_you_mean(name, OPTIONS))
+    if is_stream(dataset):
+        return Data(*stream_of(dataset, batch_size, shuffle, drop_last, own_data, options))
     loader = dataset if isinstance(dataset, data.DataLoader) else None
     if loader is not None:
         dataset, options = loader.dataset, _options_of(loader) | options
-    if isinstance(dataset, data.IterableDataset):
-        raise Misuse(
-            "an IterableDataset",
-            "a data set with __len__ and __getitem__",
-            "samples are leased to workers by their index: read the stream into a list, or index its files",
-        )
     sampler, batch_sampler = options.pop("sampler", None), options.pop("batch_sampler", None)
     if batch_sampler is not None and sampler is None:
         if type(batch_sampler) is not data.BatchSampler:

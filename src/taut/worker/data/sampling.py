@@ -17,7 +17,23 @@ from taut.core.shuffle import order
 from taut.errors import Misuse
 from taut.worker.data.batches import Indices, Order
 
+SEQUENTIAL = "sequential"
 REMEDY = "taut deals each sample once per pass over all workers: give batches() the data set without the sampler"
+
+
+def check_order(order: object, global_batch: int | None, shuffle: bool | None, island: bool) -> bool:
+    """Return how ``shuffle`` is with this ``order``. Raises ``Misuse`` for what does not go with it."""
+    if order != SEQUENTIAL:
+        raise Misuse(f"batches(order={order!r})", f"{SEQUENTIAL!r}, or nothing", "shuffle=True or False for other orders")
+    given = f"order={SEQUENTIAL!r}"
+    if shuffle:
+        raise Misuse(f"shuffle=True with {given}", "one of them", "a sequence is dealt in its order")
+    if global_batch is not None:
+        remedy = "a batch of a global batch may have samples of several places"
+        raise Misuse(f"global_batch={global_batch} with {given}", "batch_size, of this worker's batches", remedy)
+    if island:
+        raise Misuse(f"{given} in an island", "a run without islands", "leave --island out")
+    return False
 
 
 def whole(length: int, shuffle: bool) -> tuple[int, Order]:

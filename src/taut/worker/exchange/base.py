@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from taut.strategies.allreduce.round_speeds import RoundSpeeds
     from taut.strategies.rate_scaling import RateScaling
+    from taut.worker.joining.island_member import IslandMember
     from taut.worker.model.vector_views import FlatParamsCodec
 
 
@@ -30,8 +31,10 @@ class Exchange(ABC):
     took_over: Callable[[Snapshot], None] = staticmethod(lambda state: None)  # called when it was
     stepping_itself = False  # the optimizer's step that is being made is not the script's
     exchanges_gradients = False  # in `before_step`, and clips them where `worker.step` is asked to
+    counts_bytes = True  # all that is exchanged goes through the run's transport, which counts it
     shares_speeds = False  # in rounds, for parts of a global batch
     scaling: RateScaling | None = None  # of learning rates, by the number of workers
+    member: IslandMember | None = None  # this process in its island, if it is of one
     before_own_turn: Callable[[], None] = staticmethod(do_nothing)  # called before each turn without data
     method_state: Any = None  # the method's, where there is one and it has started
 
@@ -58,11 +61,17 @@ class Exchange(ABC):
         for the next round. Return the speeds of a round since the last call, where the strategy ``shares_speeds``."""
         return None
 
-    def prepare(self, samples: int, rate: float, clip_norm: float | None) -> tuple[float, bool]:
+    def prepare(self, samples: int, rate: float, clip_norm: float | None, early: bool = True) -> tuple[float, bool]:
         """Prepare for the gradients of ``samples`` samples; return by what to weigh them, and whether the optimizer's
         step follows. If not, they are kept, and the next ones are added. ``clip_norm``: what they are to be clipped to;
-        where gradients are exchanged, ``before_step`` clips."""
+        where gradients are exchanged, ``before_step`` clips. ``early``: they may be sent as soon as they are there."""
         return 1.0, True
+
+    def clip(self, norm: float) -> None:  # noqa: B027
+        """Clip the gradients that ``before_step`` exchanges next to this norm."""
+
+    def drop_gradients(self) -> None:  # noqa: B027
+        """Drop the gradients that are there: they are not finite, and the next turn is one without samples."""
 
     def arm(self, samples: int, rate: float) -> None:  # noqa: B027
         """Prepare for the last backward before the optimizer's step: gradients may be sent as soon as they are there."""

@@ -97,7 +97,8 @@ class Distillation:
         if known is not None and known[0] is teacher:
             return known[1]
         vector = torch.tensor(teacher.weights, device=self.params.tensor.device)
-        named = {name: view for name, (_, view) in zip(self._names, self.params.views(vector), strict=True)}
+        views = self.params.views(vector)
+        named = {name: view.to(own.dtype) for name, (own, view) in zip(self._names, views, strict=True)}
         self._loaded[rank] = (teacher, named)
         for gone in set(self._loaded) - set(self.rounds.method_state.teachers):
             del self._loaded[gone]

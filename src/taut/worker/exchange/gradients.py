@@ -17,9 +17,8 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from taut.collectives.wire import WIRES
 from taut.errors import Misuse, Stopping
-from taut.strategies.allreduce.compressed_group import CompressedGroup, pays
+from taut.strategies.allreduce.compressed_group import CompressedGroup
 from taut.strategies.allreduce.round_agreement import NEW
 from taut.strategies.allreduce.round_speeds import RoundSpeeds
 from taut.strategies.allreduce.sync import Sync
@@ -32,8 +31,8 @@ from taut.worker.exchange.rounds import RoundExchange
 from taut.worker.exchange.torch_distributed import TorchDistributedGroup
 from taut.worker.exchange.turns import Turn
 from taut.worker.model.hyperparameters import Hyperparameters
-from taut.worker.model.optimizers import members_of
-from taut.worker.model.vector_views import Gradients
+from taut.worker.model.optimizers import members_of, takes_sparse
+from taut.worker.model.vector_views import DeviceGradientsCodec, Gradients
 
 if TYPE_CHECKING:
     import torch
@@ -63,6 +62,7 @@ class GradientExchange(RoundExchange):
         super().__init__(method, Gradients(replica.params), replica, comm, shape, watch)
         self.driver = GradientDriver(method, self)
         self._torch = TorchDistributedGroup(self) if method.backend is not None else None
+        self.counts_bytes = self._torch is None
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
         self.check_optimizer(optimizer)
@@ -72,8 +72,11 @@ class GradientExchange(RoundExchange):
         for member, settings in zip(members, self._settings, strict=True):
             member.register_step_post_hook(lambda *_, settings=settings: settings.restore())
         self.local.wishes = [Wish(settings.read()) for settings in self._settings]
-        self.local.owners = self._owners(optimizer)
+        self.local.owners, self.local.sparse = self._owners(optimizer), takes_sparse(optimizer)
         self._all = range(len(members))
+        self._postponed: dict[
+            int, dict[int, int]
+        ] = {}  # buckets that are sent after backward, and what ``_sent_as`` gets
         self._sent_as: dict[int, int] = {}  # per parameter that was sent during backward: its gradient's version
         self._newcomers = NewcomerState(self)
 
@@ -108,29 +111,19 @@ class GradientExchange(RoundExchange):
         return self.driver.gathered > 0
 
     def start(self) -> None:
+        if isinstance(self.local.coder, DeviceGradientsCodec):
+            self.local.stay_on_device()
         self.local.since = NEW if self.lacks_state else 0
         self.start_method()
         self._newcomers.start()
-        self._say_if_dense()
         if self.method.launches and len(self.method_state.buckets) > 1:
             bounds = [(bucket.first, bucket.last) for bucket in self.method_state.buckets]
             self._buckets = GradientBuckets(self.replica.params.parameters, bounds, self._launch)
         if self._torch is not None:
             self._torch.connect()
 
-    def _say_if_dense(self) -> None:
-        """Warn once of a codec that was asked for and would not pay."""
-        coder = self.local.coder
-        if coder is None or pays(coder.bits, coder.workers):
-            return
-        log.warning(
-            "codec %s does not pay: %.3g bits per element times %d workers, where a ring of float32 takes 64. "
-            "Gradients are summed in the ring, which sends %s (docs/sync.md)",
-            coder.name,
-            coder.bits,
-            coder.workers,
-            coder.name if coder.name in WIRES else "float32",
-        )
+    def idle(self) -> None:
+        self.catch_up()  # and no more: the last mean in the gradients would be added to those of the next backward
 
     def catch_up(self) -> None:
         if self._torch is not None:
@@ -141,17 +134,25 @@ class GradientExchange(RoundExchange):
 
     # ---------------------------------------------------------------------------------------------- one step
 
-    def prepare(self, samples: int, rate: float, clip_norm: float | None) -> tuple[float, bool]:
+    def prepare(self, samples: int, rate: float, clip_norm: float | None, early: bool = True) -> tuple[float, bool]:
         """Count a micro-batch: the gradients of ``every`` ones add up, each weighted by its samples."""
-        self.method_state.clip_norm = clip_norm or 0.0
+        self.clip(clip_norm or 0.0)
         if self.method.every == 1:
-            self._arm(samples)
+            if early:
+                self._arm(samples)
             return 1.0, True
         due, gathered = self.driver.gather(samples), self.driver.gathered
         self.local.scale = 1.0 / gathered
-        if due:
+        if due and early:
             self._arm(gathered)
         return float(samples), due
+
+    def clip(self, norm: float) -> None:
+        self.method_state.clip_norm = norm
+
+    def drop_gradients(self) -> None:
+        self._clear()
+        self.driver.gathered = self.driver.micro_batches = 0
 
     def arm(self, samples: int, rate: float) -> None:
         if len(self._all) == 1:  # of several optimizers, nobody knows yet whose step comes
@@ -162,21 +163,35 @@ class GradientExchange(RoundExchange):
             self._wish(self._all)
             self._samples = samples
             self._computed = 0
+            self._postponed.clear()
             self._buckets.arm()
 
     def _launch(self, number: int) -> None:
         bucket = self.method_state.buckets[number]
         if bucket.launched:
             return  # in a backward that the user gave up: it cannot be taken back
+        written = {each: self._written(each) for each in range(bucket.first, bucket.last)}
+        if self.watch.elsewhere:
+            # Backward on a GPU runs in one thread for all simulated workers. If one of them waited there for virtual
+            # time, none could compute: it waits after backward, in its own thread, for the same times.
+            self._postponed[number] = written
+        else:
+            self._send(number, written)
+
+    def _send(self, number: int, written: Mapping[int, int]) -> None:
+        bucket = self.method_state.buckets[number]
         self._computed += bucket.hi - bucket.lo
         self.watch.reached(FORWARD_SHARE + (1.0 - FORWARD_SHARE) * self._computed / self.replica.params.size)
         self.local.fetch(bucket.first, bucket.last)
-        self._sent_as.update((each, self._written(each)) for each in range(bucket.first, bucket.last))
+        self._sent_as.update(written)
         self.ask(self.method.launch, number, self._samples, self._first_rate)
 
     def before_step(self, samples: int, rate: float, members: Collection[int]) -> Turn:
         if self.driver.finished:
             raise Stopping  # it came when all was over
+        postponed, self._postponed = self._postponed, {}
+        for number, written in postponed.items():
+            self._send(number, written)
         self.watch.reached(1.0)
         self.watch.charge("compute")
         self._prepare_turn(members)
@@ -227,7 +242,10 @@ class GradientExchange(RoundExchange):
 
             shares = [self.local.wishes[owner].share for owner in self.local.owners]
             exchanged = [each for each, share in zip(self.replica.params.parameters, shares, strict=True) if share]
-            torch.nn.utils.clip_grad_norm_(exchanged, self.method_state.clip_norm)
+            if self.member is None:
+                torch.nn.utils.clip_grad_norm_(exchanged, self.method_state.clip_norm)
+            else:
+                self.member.clip(exchanged, self.method_state.clip_norm, self.catch_up)
         self.method_state.clip_norm = 0.0
 
     def _written(self, number: int) -> int:

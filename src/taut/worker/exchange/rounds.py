@@ -3,12 +3,15 @@ vector is the weights (``weights.py``) or the gradients (``gradients.py``)."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from taut.collectives.wire import WIRES
 from taut.errors import MalformedMessage
+from taut.strategies.allreduce.compressed_group import pays
 from taut.strategies.api import Finished, Heard, MembersChanged, Method, MethodAction, Proceed, Refuse, Tell
 from taut.topologies.shape import Shape
 from taut.worker.comm.comm_thread import CommThread
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from taut.strategies.allreduce.round_speeds import RoundSpeeds
 
 Seen = TypeVar("Seen")
+log = logging.getLogger(__name__)
 
 
 class RoundExchange(Exchange):
@@ -66,6 +70,7 @@ class RoundExchange(Exchange):
         """Start the method among the members that are ready, and hand over what came before."""
         membership = self.comm.dispatcher.membership(self.shape, self.phase_protocol.phase)
         self.version = membership.version
+        self._say_if_dense()
         with self._lock:
             self.method_state = self.method.start(membership, self.local)
             while self.phase_protocol.on_deliver is not None and self.phase_protocol.mail:  # it came before the rest
@@ -73,6 +78,21 @@ class RoundExchange(Exchange):
             for item in self._early:
                 self.deliver(item)
             self._early.clear()
+
+    def _say_if_dense(self) -> None:
+        """Warn once of a codec that was asked for and would not pay."""
+        coder = self.local.coder
+        if coder is None or not self.method.summed_numbers or pays(coder.bits, coder.workers):
+            return
+        log.warning(
+            "codec %s does not pay: %.3g bits per element times %d workers, where a ring of float32 takes 64. "
+            "%s are summed in the ring, which sends %s (docs/sync.md)",
+            coder.name,
+            coder.bits,
+            coder.workers,
+            self.method.vector.capitalize(),
+            coder.name if coder.name in WIRES and self.method.vector == "gradients" else "float32",
+        )
 
     def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Raise ``Misuse`` for an optimizer that does not go with the method."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from taut.core.events import Ended, Taken, Ticked
+from taut.core.events import Ended, Heard, Include, Taken, Ticked
 from taut.errors import MalformedMessage
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.run_status import RunStatus
@@ -77,18 +77,21 @@ class CommStream:
     def include(self) -> dict[int, int]:
         if self.comm.phase_protocol.mail:
             self.take_mail()
-        positions: dict[int, int] = {}
-        for item in self.comm.take():
+        items = self.comm.take()
+        for item in self.left_of([item for item in items if item.payload]):  # else it was refused when it came
             try:
-                if item.payload:  # else it was refused when it came
-                    self.worker.absorb(item.payload, item.origin, item.checked)
+                self.worker.absorb(item.payload, item.origin, item.checked)
             except MalformedMessage as error:
                 # Every worker refuses the same bytes, so replicas still agree without them.
                 self.comm.rejections.add(item.origin, str(error))
-            positions[item.origin] = item.hi
-            self.included += 1
+        positions = {item.origin: item.hi for item in items}
+        self.included += len(items)
         self.have.update(positions)
         return positions
+
+    def left_of(self, items: Sequence[Include]) -> Sequence[Include]:
+        """Include those updates that can be included together; return the others."""
+        return items
 
     def take_mail(self) -> None:
         """Take the messages that are no updates. A worker without a codec has no use for them."""
@@ -134,6 +137,7 @@ class ReplicaStream(CommStream):
     def __init__(self, replica: Replica, comm: CommThread, watch: Stopwatch) -> None:
         super().__init__(replica, comm, watch)
         self.handoff = ResidualHandoffDriver(comm, replica.inherit)
+        self.hear: Callable[[Heard], bool] = self.handoff.heard  # takes a message that is no update; False: unknown
 
     @property
     def publishes(self) -> bool:  # type: ignore[override]
@@ -145,17 +149,20 @@ class ReplicaStream(CommStream):
         # Where a residual holds back what is not sent, every step counts.
         return 1 if self.worker.codec_state.r is not None else ALONE_STEPS_PER_TURN
 
+    def left_of(self, items: Sequence[Include]) -> Sequence[Include]:
+        return self.worker.absorb_together(items)
+
     def retuned(self) -> None:
         self.worker.retune(self.comm.workers, self.comm.protocols.staleness)
         self.worker.update_sketch()
 
     def take_mail(self) -> None:
-        """Take the parts of a residual that another worker hands off."""
-        mail = self.comm.phase_protocol.mail
-        while mail:
-            item = mail.popleft()
+        """Take the messages that are no updates: the parts of a residual that another worker hands off."""
+        phase_protocol = self.comm.phase_protocol
+        while phase_protocol.mail:
+            item = phase_protocol.take_mail()
             try:
-                if not self.handoff.heard(item):
+                if not self.hear(item):
                     raise MalformedMessage(f"{item.note.kind!r} is no message of a stream's")
             except MalformedMessage as error:
                 self.comm.rejections.add(item.sender, str(error))

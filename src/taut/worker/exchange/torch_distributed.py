@@ -8,6 +8,8 @@ anybody leaves, all the others end with ``PeerLost``. The group is ours alone: a
 from __future__ import annotations
 
 import datetime
+import socket
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from taut.core.events import Heard, Tell
@@ -23,6 +25,27 @@ if TYPE_CHECKING:
 
 PATIENCE = datetime.timedelta(minutes=5)  # torch's own default is 30: too long to look at a worker that stands still
 RENDEZVOUS = "rendezvous"
+
+
+def _card(device: torch.device) -> str:
+    """Return what tells this GPU from all others; nothing where torch cannot say."""
+    import torch
+
+    unique = getattr(torch.cuda.get_device_properties(device), "uuid", "")
+    return f"{socket.gethostname()} {unique}" if unique else ""
+
+
+def check_cards(store: Any, index: int, members: Sequence[int], card: str) -> None:
+    """Tell the others our ``card``, and raise ``Misuse`` where two members have the same: NCCL refuses that in the first
+    all-reduce, as a connection that broke."""
+    store.set(f"card-{index}", card)
+    seen: dict[str, int] = {}
+    for other, member in enumerate(members):
+        theirs = store.get(f"card-{other}").decode(errors="replace")
+        first = seen.setdefault(theirs, member)
+        if theirs and first != member:
+            given = f"sync: schedule=nccl with workers {first} and {member} on the same GPU"
+            raise Misuse(given, "a GPU for each worker", "--devices auto deals them out; or take schedule=gloo or ring")
 
 
 class TorchDistributedGroup:
@@ -82,6 +105,7 @@ class TorchDistributedGroup:
                 options._devices = [kinds.ProcessGroupGloo.create_device(hostname=self._host)]
                 options._timeout = PATIENCE
                 return kinds.ProcessGroupGloo(store, index, len(self._members), options)
+            check_cards(store, index, self._members, _card(self._params.tensor.device))
             options = kinds.ProcessGroupNCCL.Options()
             options._timeout = PATIENCE
             return kinds.ProcessGroupNCCL(store, index, len(self._members), options)
@@ -96,6 +120,9 @@ class TorchDistributedGroup:
             raise Misuse(
                 f"sync: schedule=nccl with a model on {device}", "a model on a GPU", "take schedule=gloo or ring"
             )
+        if backend == "nccl" and not torch.distributed.is_nccl_available():
+            given = f"sync: schedule=nccl with torch {torch.__version__}, which was built without NCCL"
+            raise Misuse(given, "a torch that has it", "take schedule=gloo or ring")
         return torch.zeros(size, device=device if backend == "nccl" else "cpu")
 
     def deliver(self, item: Heard) -> None:

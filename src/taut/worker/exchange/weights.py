@@ -9,7 +9,7 @@ from taut.errors import Misuse
 from taut.worker.exchange.round_driver import RoundDriver
 from taut.worker.exchange.rounds import RoundExchange
 from taut.worker.exchange.turns import Turn, Wait
-from taut.worker.model.optimizers import members_of
+from taut.worker.model.optimizers import members_of, takes_sparse
 from taut.worker.model.vector_views import Gradients, Weights
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class WeightExchange(RoundExchange):
             raise Misuse(
                 given, "one optimizer", "put its parameters into groups of one optimizer, or take another strategy"
             )
+        if self._gradients is not None:
+            self._gradients.sparse = takes_sparse(optimizer)
 
     def start(self) -> None:
         self.local.fetch()  # on a GPU, the copy is older than the run's state

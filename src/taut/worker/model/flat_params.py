@@ -1,14 +1,15 @@
 """A model's trainable parameters as views into one contiguous float32 vector.
 
 Codecs and strategies see flat vectors; the user's modules and optimizers keep their ``Parameter`` objects, whose data now
-lives in the vector. Parameters that are not trained (frozen, or in no optimizer) and buffers stay where they are; they
-travel with the state, not with updates. A parameter keeps its strides: in the vector, its elements are in memory order.
+lives in the vector (or follows it, in half precision: ``master_weights.py``). Parameters that are not trained (frozen, or
+in no optimizer) and buffers stay where they are; they travel with the state, not with updates. A parameter keeps its
+strides: in the vector, its elements are in memory order.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from torch import nn
 
 from taut.core.messages import TensorSpec
 from taut.errors import Misuse, NonFiniteUpdate
-from taut.worker.model.sharded import file_name, local
+from taut.worker.model.master_weights import MasterWeights, Rounding
+from taut.worker.model.sharded import cut_dim, file_name, local
 
 if TYPE_CHECKING:
     Named = tuple[str, torch.Tensor, str]
@@ -28,6 +30,7 @@ LINE_NBYTES = 64
 
 class FlatParams:
     """Moves the ``trained`` parameters of ``model`` into one vector: by default, all that require gradients.
+    ``rounding``: how parameters of half precision follow the vector; ``room``: where the vector is to be.
 
     Codecs work on ``vector``: a NumPy view of the same memory on the CPU, the tensor itself on a GPU.
 
@@ -38,7 +41,13 @@ class FlatParams:
     (6.0, 8)
     """
 
-    def __init__(self, model: nn.Module, trained: Sequence[nn.Parameter] | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        trained: Sequence[nn.Parameter] | None = None,
+        rounding: Rounding = "nearest",
+        room: torch.Tensor | None = None,
+    ) -> None:
         self.model = model
         wanted = {id(p) for p in (model.parameters() if trained is None else trained) if p.requires_grad}
         named = [(name, p) for name, p in model.named_parameters() if id(p) in wanted]
@@ -49,11 +58,13 @@ class FlatParams:
         self.sizes = [p.numel() for p in here]
         self.shapes = [tuple(p.shape[dim] for dim in memory_order(p)) or (1,) for p in here]
         self.size = sum(self.sizes)
-        self.tensor = _room(self.size, self.parameters[0].device)
+        self.tensor = _room(self.size, self.parameters[0].device) if room is None else room
         with torch.no_grad():
             for parameter, view in self.views(self.tensor):
                 view.copy_(local(parameter))
-                local(parameter).data = view
+                if local(parameter).dtype == torch.float32:
+                    local(parameter).data = view
+            self.masters = MasterWeights(self.tensor, self.views(self.tensor), rounding)
         self.vector: Any = self.tensor.numpy() if self.on_cpu else self.tensor
 
     @property
@@ -69,18 +80,27 @@ class FlatParams:
 
     def specs(self, named: Sequence[Named] | None = None) -> list[TensorSpec]:
         """Return what the model consists of, to compare models. ``named``: the result of ``named()``, if known."""
-        return [
-            TensorSpec(name, list(each.shape), str(each.dtype).removeprefix("torch."), part, _layout(each, part))
-            for name, each, part in named or self.named()
-        ]
+        return specs_of(self.model, self._trained, named)
 
     def named(self) -> list[Named]:
         """Return every tensor of the model with its name and part: trained, frozen (or in no optimizer), or buffer."""
-        parts = {True: "trained", False: "frozen"}
-        parameters = [
-            (name, local(p).detach(), parts[id(p) in self._trained]) for name, p in self.model.named_parameters()
-        ]
-        return parameters + [(name, local(b).detach(), "buffer") for name, b in self.model.named_buffers()]
+        return named_tensors(self.model, self._trained)
+
+    def tensor_of(self, name: str) -> torch.Tensor:
+        """Return the model's tensor of this name, as the script has it."""
+        parameters = dict(self.model.named_parameters())
+        return parameters[name] if name in parameters else dict(self.model.named_buffers())[name]
+
+    def cuts(self) -> dict[str, int]:
+        """Return along which dimension each tensor is cut, of those that the processes of an island share."""
+        dims = {name: cut_dim(tensor) for name, tensor in self.model.named_parameters()}
+        dims |= {name: cut_dim(tensor) for name, tensor in self.model.named_buffers()}
+        return {name: dim for name, dim in dims.items() if dim is not None}
+
+    def names_of(self, parameters: Sequence[nn.Parameter]) -> list[str]:
+        """Return the name of each of these parameters."""
+        names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        return [names[id(parameter)] for parameter in parameters]
 
     def still(self) -> Sequence[torch.Tensor]:
         """Return frozen parameters and buffers: everything of the state that the flat vector does not hold."""
@@ -114,9 +134,11 @@ class FlatParams:
         for buffer, value in zip(self.buffers(), averaged, strict=True):
             buffer.copy_(value)
 
-    def load(self, vector: npt.NDArray[np.float32]) -> None:
+    def load(self, vector: npt.NDArray[np.float32] | torch.Tensor) -> None:
         with torch.no_grad():
-            self.tensor.copy_(torch.from_numpy(np.array(vector, np.float32)))
+            given = vector if isinstance(vector, torch.Tensor) else torch.from_numpy(np.array(vector, np.float32))
+            self.tensor.copy_(given)
+        self.masters.stale = True
 
     def host(self, vector: Any) -> npt.NDArray[np.float32]:
         """Return ``vector`` (as codecs hold it) in host memory; no copy on the CPU."""
@@ -132,11 +154,32 @@ class FlatParams:
         )
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the model's ``state_dict`` on the host, as a copy only where it must be; tied tensors under each of
-        their names, parts of tensors under names that say so (``sharded.py``). The widest types come first: so each
-        begins at a multiple of its size, as in any safetensors file."""
-        found = {file_name(name, t): local(t).detach().cpu().contiguous() for name, t in self.model.state_dict().items()}
-        return dict(sorted(found.items(), key=lambda item: (-item[1].itemsize, item[0])))
+        """Return the model's tensors as a file has them."""
+        self.masters.refresh()
+        return saved_tensors(self.model)
+
+
+def saved_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the model's ``state_dict`` on the host, as a copy only where it must be; tied tensors under each of their
+    names, parts of tensors under names that say so (``sharded.py``). The widest types come first: so each begins at a
+    multiple of its size, as in any safetensors file."""
+    found = {file_name(name, t): local(t).detach().cpu().contiguous() for name, t in model.state_dict().items()}
+    return dict(sorted(found.items(), key=lambda item: (-item[1].itemsize, item[0])))
+
+
+def named_tensors(model: nn.Module, trained: Collection[int]) -> list[Named]:
+    """Return every tensor of ``model`` with its name and part; ``trained``: the parameters that are, by ``id``."""
+    parts = {True: "trained", False: "frozen"}
+    parameters = [(name, local(p).detach(), parts[id(p) in trained]) for name, p in model.named_parameters()]
+    return parameters + [(name, local(b).detach(), "buffer") for name, b in model.named_buffers()]
+
+
+def specs_of(model: nn.Module, trained: Collection[int], named: Sequence[Named] | None = None) -> list[TensorSpec]:
+    """Return what ``model`` consists of, to compare models. ``named``: the result of ``named_tensors``, if known."""
+    return [
+        TensorSpec(name, list(each.shape), str(each.dtype).removeprefix("torch."), part, _layout(each, part))
+        for name, each, part in named or named_tensors(model, trained)
+    ]
 
 
 def _room(size: int, device: torch.device) -> torch.Tensor:

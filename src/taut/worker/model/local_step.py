@@ -11,7 +11,7 @@ from torch import nn
 from taut.errors import Misuse, NonFiniteLoss
 
 if TYPE_CHECKING:
-    from taut.worker.torch_worker import TorchWorker
+    from taut.worker.session_worker import SessionWorker
 
 
 class LastLoss:
@@ -20,7 +20,7 @@ class LastLoss:
     ``value``: the last loss that was read.
     """
 
-    def __init__(self, worker: TorchWorker) -> None:
+    def __init__(self, worker: SessionWorker) -> None:
         self._worker = worker
         self.value: float | None = None
         self._late: int | None = None  # the step whose loss is on its way from the device
@@ -37,8 +37,9 @@ class LastLoss:
             if loss.is_cuda:
                 self._fetch(loss.reshape(()))
                 return loss
-        self.value = self._checked(float(loss), self._worker.steps)
-        return self.value
+        found = float(loss)
+        self.value = self._checked(found, self._worker.steps)
+        return found
 
     def _fetch(self, loss: torch.Tensor) -> None:
         """Have the device write the loss to the host when it is computed."""
@@ -57,10 +58,13 @@ class LastLoss:
             self.value = self._checked(float(self._copy), step)
         return self.value
 
-    def _checked(self, loss: float, step: int) -> float:
+    def _checked(self, loss: float, step: int) -> float | None:
+        """Return the loss; the last one instead, where this one overflowed under a scaler."""
         if math.isfinite(loss):
             return loss
         worker = self._worker
+        if worker.scaling.scale > 1.0:
+            return self.value
         sent = "nothing of this step was sent" if step == worker.steps else "found a step later, since it is on a GPU"
         raise NonFiniteLoss(
             f"loss is {loss} at step {step} of worker {worker.rank}{_culprit(worker.model)}: {sent}. "

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from taut.worker.model.optimizers import members_of, parameters_of
+from taut.worker.model.optimizers import members_of, parameters_of, takes_sparse
 from taut.worker.standalone.worker import Vector
 
 
@@ -63,7 +63,8 @@ def begin_moments(optimizer: torch.optim.Optimizer) -> None:
 def _begin(optimizer: torch.optim.Optimizer) -> None:
     trial = copy.deepcopy(optimizer)  # without hooks, on parameters of its own
     for parameter in parameters_of(trial):
-        parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+        zeros = torch.zeros_like(parameter) if parameter.requires_grad else None
+        parameter.grad = zeros.to_sparse(1) if zeros is not None and takes_sparse(optimizer) else zeros
     trial.step()
     for mine, tried in zip(parameters_of(optimizer), parameters_of(trial), strict=True):
         made = trial.state.get(tried, {}).items()

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from taut.errors import Misuse
+from taut.worker.model.hand_made import is_inline
 from taut.worker.model.model_checks import ModelGuard, WeightSample
 from taut.worker.model.optimizers import members_of
 from taut.worker.model.scaled_rates import ScaledRates
 
 if TYPE_CHECKING:
     from taut.worker.session import WorkerSession
-    from taut.worker.torch_worker import TorchWorker
+    from taut.worker.session_worker import SessionWorker
 
 ONE_EVALUATION = ("torch.optim.", "taut.optim.")  # optimizers that call a closure once, before they do anything
 
@@ -26,14 +27,16 @@ ONE_EVALUATION = ("torch.optim.", "taut.optim.")  # optimizers that call a closu
 class OptimizerSteps:
     """The hooks of ``worker``; ``session``: in a run of several, if it is in one."""
 
-    def __init__(self, worker: TorchWorker, session: WorkerSession | None, guard: ModelGuard) -> None:
+    def __init__(self, worker: SessionWorker, session: WorkerSession | None, guard: ModelGuard) -> None:
         self._worker, self._session, self._guard = worker, session, guard
         self._sample: WeightSample | None = None
+        self._overflow = False  # the gradients of the step of ``worker.step`` do not count
         self._stepping: range | None = None  # the optimizers whose steps ``worker.step`` makes, until they have exchanged
         self._unexchanged: set[int] = set()  # the optimizers that the script stepped since the last exchange
         self._script_exchanges = False  # the script calls ``worker.step`` or ``worker.exchange``
         self._rates = [ScaledRates(member) for member in members_of(worker.optimizer)]
         self.rate_factor = 1.0  # by which the learning rates of the last step were scaled, but for those of a round
+        self._inline = is_inline(worker.optimizer)
         self._handles: list[Any] = []
         for number, member in enumerate(members_of(worker.optimizer)):
             after = [member.register_step_post_hook(partial(self._after, number))]
@@ -59,13 +62,16 @@ class OptimizerSteps:
 
     def check_weights(self) -> None:
         """Raise ``Misuse`` if the script moved weights where only the optimizer's step may."""
-        if self._sample is not None:
+        if self._sample is not None and self._session is not None:
+            self._session.params.masters.take_changes()
             self._sample.check()
 
     @property
     def forgotten(self) -> bool:
         """Return whether the script makes steps, and has never asked for an exchange."""
-        return bool(self._unexchanged) and not self._script_exchanges and self._stepping is None
+        if self._script_exchanges or self._stepping is not None:
+            return False
+        return bool(self._unexchanged) or (self._inline and self._guard.has_gradients())
 
     def _before(self, number: int, after: list[Any], optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         self._guard.begin()
@@ -90,7 +96,10 @@ class OptimizerSteps:
         if members:
             self.check_weights()
             entered = session.enter()  # then the gradients are of other weights than those that this worker has now
-            session.before_step(0 if entered else worker.step_samples(), worker.step_rate(), members)
+            if self._overflow:
+                session.exchange.drop_gradients()
+            none = entered or self._overflow
+            session.before_step(0 if none else worker.step_samples(), worker.step_rate(), members)
         self._rates[number].scale(self.rate_factor)
         return given
 
@@ -102,12 +111,14 @@ class OptimizerSteps:
             return 1.0
         return exchange.scaling.factor(self._worker.workers)
 
-    def begin_step(self) -> None:
-        """Note that ``worker.step`` makes the steps of all optimizers now."""
+    def begin_step(self, overflow: bool) -> None:
+        """Note that ``worker.step`` makes the steps of all optimizers now. ``overflow``: its gradients are not finite."""
+        self._overflow = overflow
         self._stepping = range(len(members_of(self._worker.optimizer)))
 
     def end_step(self) -> None:
         """Note that the steps of all optimizers are made."""
+        self._overflow = False
         self._stepping = None
 
     def _after(self, number: int, *_: Any) -> None:

@@ -34,6 +34,16 @@ def parameters_of(optimizer: Optimizer) -> list[torch.nn.Parameter]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+def takes_sparse(optimizer: Optimizer) -> list[int]:
+    """Return the numbers of those of the joined optimizers that take no gradients but sparse ones.
+
+    >>> table = torch.nn.Embedding(2, 1, sparse=True)
+    >>> takes_sparse(torch.optim.SparseAdam(table.parameters())), takes_sparse(torch.optim.SGD(table.parameters()))
+    ([0], [])
+    """
+    return [number for number, one in enumerate(members_of(optimizer)) if isinstance(one, torch.optim.SparseAdam)]
+
+
 def _unwrapped(optimizer: Any) -> Any:
     """Return the optimizer inside of wrappers that keep it as ``.optimizer`` (accelerate, Lightning)."""
     while isinstance(getattr(optimizer, "optimizer", None), Optimizer):

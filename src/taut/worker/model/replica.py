@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from taut.codecs import Codec, Grid, sketch, snap
 from taut.codecs.wire.residual import read_residual, residual_parts
+from taut.core.events import Include
 from taut.errors import MalformedMessage, NonFiniteUpdate
 from taut.worker.model.fragments import ENCODE_SHARE, fragment, fragments, least_fragments
 from taut.worker.model.snapshot import Snapshot
@@ -44,10 +45,11 @@ class Replica:
         self._sketched_s = float("-inf")
         self.sketch: list[float] = []
 
-    def found(self, workers: int) -> None:
-        """Make this worker's initial weights the run's."""
+    def found(self, workers: int, kept: Mapping[str, int] | None = None) -> None:
+        """Make this worker's initial weights the run's. ``kept``: exponents, by name, of tensors that keep their grid."""
         self._alone = workers == 1
-        self.grid = snap(self.params.vector, self.params.sizes, self.params.names)
+        self.grid = snap(self.params.vector, self.params.sizes, self.params.names, kept)
+        self.params.masters.stale = True
         if self.uses_codec:
             self._start(workers)
 
@@ -63,6 +65,7 @@ class Replica:
         if self.uses_codec:
             self._start(workers)
             self.codec.adopt(self.codec_state, vector)
+            self.params.masters.stale = True
         else:
             self.params.load(vector)
 
@@ -89,6 +92,7 @@ class Replica:
             self.codec_state = previous.codec_state
             if returns == "sum":
                 self.codec.rebase(self.codec_state, vector)
+                self.params.masters.stale = True
 
     def resume(self, shared: Vector, grid: Grid, workers: int) -> None:
         """Take the run's weights, and the grid that they are on, from a checkpoint."""
@@ -112,6 +116,7 @@ class Replica:
             payload = self.codec.emit(self.codec_state, lo, hi)
         except NonFiniteUpdate as error:
             raise self.params.blame(error) from None
+        self.params.masters.stale = True  # a codec with a residual takes back what it has not sent
         self._turn += 1
         self._measure(self.thread_s() - begun, self.clock.now())
         return payload
@@ -124,6 +129,20 @@ class Replica:
 
     def absorb(self, payload: bytes, sender: int, checked: object = None) -> None:
         self.codec.absorb(self.codec_state, payload, checked)  # type: ignore[arg-type]
+        self.params.masters.stale = True
+
+    def absorb_together(self, items: Sequence[Include]) -> Sequence[Include]:
+        """Include those of the updates that one launch on a GPU can add; return the others."""
+        state = self.codec_state
+        if state is None or not state.kernels.MERGES or not items:
+            return items
+        words = [(item, self.codec.words_of(item.payload, cast(Any, item.checked))) for item in items]
+        state.kernels.add_all_words(state.w, state.b, [one for _, one in words if one is not None])
+        others = [item for item, one in words if one is None]
+        entries = [(item, self.codec.entries_of(item.payload, cast(Any, item.checked))) for item in others]
+        state.kernels.add_all_entries((state.w, state.b), [one for _, one in entries if one is not None])
+        self.params.masters.stale = True
+        return [item for item, one in entries if one is None]
 
     def retune(self, workers: int, staleness: float) -> None:
         self._alone = workers == 1
@@ -151,6 +170,8 @@ class Replica:
         shared = self.shared()
         if shared is not self.params.vector:
             self.params.vector[:] = shared
+            self.params.masters.stale = True
+        self.params.masters.refresh()
 
     def retire(self) -> None:
         """Drop the codec at the end of the run: the model's weights are all there is from now on."""

@@ -35,16 +35,43 @@ def like_whole(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
     return made
 
 
+def cut_dim(tensor: torch.Tensor) -> int | None:
+    """Return the dimension along which the processes of an island share ``tensor``; None where each has all of it.
+
+    >>> cut_dim(torch.zeros(2))
+    """
+    if not _is_sharded(tensor):
+        return None
+    (placement,) = tensor.placements  # type: ignore[attr-defined]
+    return placement.dim if placement.is_shard() else None
+
+
+def mesh_of(tensor: torch.Tensor) -> Any:
+    """Return the mesh of the processes that share ``tensor``; None where it is no DTensor.
+
+    >>> mesh_of(torch.zeros(2))
+    """
+    return tensor.device_mesh if _is_sharded(tensor) else None  # type: ignore[attr-defined]
+
+
+def own_piece(whole: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return this process's piece of a tensor that is cut as ``like`` is."""
+    dim = cut_dim(like)
+    if dim is None:
+        return whole
+    mesh = like.device_mesh  # type: ignore[attr-defined]
+    number: int = mesh.get_local_rank()
+    return whole.chunk(mesh.size(), dim)[number].contiguous()
+
+
 def file_name(name: str, tensor: torch.Tensor) -> str:
     """Return the name of a tensor in a file of parts: with ``@`` and the dimension along which the parts are joined.
 
     >>> file_name("head.weight", torch.zeros(2))
     'head.weight'
     """
-    if not _is_sharded(tensor):
-        return name
-    (placement,) = tensor.placements  # type: ignore[attr-defined]
-    return f"{name}@{placement.dim}" if placement.is_shard() else name
+    dim = cut_dim(tensor)
+    return name if dim is None else f"{name}@{dim}"
 
 
 def joined_files(parts: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:

@@ -21,6 +21,11 @@ _TYPES = {  # torch's name -> that of safetensors
 Tensors = Mapping[str, torch.Tensor]
 
 
+def is_saved(dtype: torch.dtype) -> bool:
+    """Return whether a file holds tensors of this type."""
+    return str(dtype).removeprefix("torch.") in _TYPES
+
+
 def file_views(tensors: Tensors, metadata: Mapping[str, str] | None = None) -> list[memoryview]:
     """Return the contents of the file, in order; the tensors must be in host memory. Their bytes are not read yet.
 

@@ -1,4 +1,8 @@
-"""What a method sees of a torch worker: its weights, or its gradients, as one float32 vector in host memory."""
+"""What a method sees of a torch worker: its weights, or its gradients, as one float32 vector.
+
+The vector is in host memory, but for gradients on a GPU that are compressed there. What is copied from a GPU goes through
+pinned memory, and only when the method asks for it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,8 @@ import numpy as np
 import torch
 
 from taut.codecs import Codec, merge, validate
-from taut.codecs.vector_codec import VectorCodec
+from taut.codecs.device_vectors import DeviceVectorCodec
+from taut.codecs.vector_codec import VectorCodec, Written
 from taut.errors import NonFiniteUpdate
 from taut.strategies.local import Local, Wish
 from taut.worker.model.flat_params import FlatParams, shaped
@@ -26,17 +31,17 @@ class FlatParamsCodec(VectorCodec):
     def __init__(self, codec: Codec, params: FlatParams, watch: Stopwatch, seed: int, workers: int) -> None:
         super().__init__(codec, params.size, params.shapes, seed, workers)
         self.params, self.watch = params, watch
-        self._prepared: bytes | None = None
+        self._prepared: Written | None = None
 
     def prepare(self, v: Vector, weight: float) -> None:
         """Encode in advance: during ``encode`` itself the communication thread may have to wait."""
         if weight:
             with self._encoding():
-                self._prepared = super().encode(v, weight)
+                self._prepared = self._weighted(v, weight)
 
-    def encode(self, v: Vector, weight: float = 1.0) -> bytes:
+    def encode(self, v: Vector, weight: float = 1.0, tail: bytes = b"") -> Written:
         prepared, self._prepared = self._prepared, None
-        return super().encode(v, weight) if prepared is None else prepared
+        return super().encode(v, weight, tail) if prepared is None else self._joined(prepared, tail)
 
     def residual_parts(self) -> Iterator[bytes]:
         prepared, self._prepared = self._prepared, None
@@ -59,27 +64,49 @@ class FlatParamsCodec(VectorCodec):
             self.watch.charge("encode")
 
 
+class DeviceGradientsCodec(FlatParamsCodec, DeviceVectorCodec):
+    """For gradients that stay on the model's device."""
+
+    def __init__(self, codec: Codec, params: FlatParams, watch: Stopwatch, seed: int, workers: int) -> None:
+        super().__init__(codec, params, watch, seed, workers)
+        self.device = params.tensor.device
+
+
 class Weights(Local):
-    """The flat vector itself on the CPU; on a GPU a copy, fetched before a turn and put back after it. ``coder``: the
-    run's codec, for methods that compress vectors."""
+    """The flat vector itself on the CPU; on a GPU a copy, which is made when the method asks for it in a turn, and put
+    back after that turn. ``coder``: the run's codec, for methods that compress vectors."""
 
     coder: FlatParamsCodec | None = None
 
     def __init__(self, replica: Replica) -> None:
         self.replica, self.params = replica, replica.params
-        host = self.params.host(self.params.vector)
-        self.x: Vector = host if self.params.on_cpu else host.copy()
         self._copied = (
             not self.params.on_cpu and not replica.uses_codec
         )  # a codec works on the flat vector, wherever that is
+        on_cpu, device = self.params.on_cpu, self.params.tensor.device
+        self._x: Vector = self.params.vector if on_cpu else host_memory(self.params.size, device).numpy()
+        self._behind = not on_cpu  # the weights have moved since the copy was made
+
+    @property
+    def x(self) -> Vector:
+        if self._behind:
+            torch.from_numpy(self._x).copy_(self.params.tensor)
+            self._behind = False
+        return self._x
+
+    @x.setter
+    def x(self, value: Vector) -> None:
+        self.x[:] = value  # ``x += d`` ends here, too
 
     def fetch(self) -> None:
-        if self._copied:
-            self.x[:] = self.params.host(self.params.vector)
+        """Let the method see the weights as they are now."""
+        self._behind = self._copied
 
     def put_back(self) -> None:
-        if self._copied:
-            self.params.vector.copy_(torch.from_numpy(self.x))
+        """Give the model what the method has made of the weights, if it asked for them."""
+        if self._copied and not self._behind:
+            self.params.tensor.copy_(torch.from_numpy(self._x))
+        self.params.masters.stale = True
 
     def emit(self) -> bytes | None:
         return self.replica.emit()
@@ -128,41 +155,56 @@ class Gradients(Local):
 
     ``wishes``: one for each optimizer of the script; ``owners``: of each parameter, the number of its optimizer. Only
     gradients for optimizers whose ``steps`` is set are fetched. Gradients that others have computed for another optimizer
-    are put back, too, and what was in their place is laid ``aside``."""
+    are put back, too, and what was in their place is laid ``aside``. ``sparse``: the optimizers that take no others."""
 
     coder: FlatParamsCodec | None = None
 
     def __init__(self, params: FlatParams) -> None:
         self.wishes = [Wish([0.0])]
         self.owners = [0] * len(params.sizes)
+        self.sparse: Sequence[int] = ()
         self.aside: list[tuple[torch.nn.Parameter, torch.Tensor | None]] = []
         self.params, self.sizes = params, params.sizes
-        self.x: Vector = np.zeros(params.size, np.float32)
+        self._tensor: torch.Tensor | None = None  # made on first use
+        self._stays = False  # on the model's device
         self.present: Vector = np.zeros(len(params.sizes), np.float32)
         self.since = 0  # the round after which the weights are; ``round_agreement.NEW``: they are still to come
         self.scale = 1.0  # of what is fetched: a sum over samples becomes a mean
         self._starts = np.cumsum([0, *params.sizes]).tolist()
 
+    def stay_on_device(self) -> None:
+        """Keep the vector where the model is: the codec works there (``DeviceGradientsCodec``)."""
+        self._stays = True
+        self._place(torch.zeros_like(self.params.tensor))
+
     def fetch(self, first: int = 0, last: int | None = None) -> None:
         """Copy the gradients here, or those of parameters ``first`` to ``last`` - 1."""
-        for number in range(first, len(self.sizes) if last is None else last):
-            parameter = self.params.parameters[number]
+        tensor, last = self.tensor, len(self.sizes) if last is None else last
+        views = self._views
+        targets, sources = list[torch.Tensor](), list[torch.Tensor]()
+        for number in range(first, last):
             steps = self.wishes[self.owners[number]].steps
-            part, gradient = self._part(number), parameter.grad if steps else None
+            gradient = self.params.parameters[number].grad if steps else None
             self.present[number] = gradient is not None
             if gradient is None:
-                part[:] = 0.0
+                views[number].zero_()
             else:
-                view = shaped(torch.from_numpy(part), local(parameter))
-                view.copy_(gradient.to_dense() if gradient.is_sparse else local(gradient))
-                if self.scale != 1.0:
-                    part *= np.float32(self.scale)
+                dense = gradient.to_dense() if gradient.is_sparse else local(gradient)
+                targets.append(_fitting(views[number], dense))
+                sources.append(dense)
+        self._copy(targets, sources)
+        if self.scale != 1.0:
+            tensor[self._starts[first] : self._starts[last]] *= self.scale
 
     def put_back(self, vector: torch.Tensor | None = None, present: Sequence[float] | Vector | None = None) -> None:
         """Copy what is here, or ``vector``, into the gradients of those parameters that anybody had one for."""
-        vector = torch.from_numpy(self.x) if vector is None else vector
+        vector = self.tensor if vector is None else vector
+        if vector.is_cuda:  # the communication thread has made it, on the default stream
+            torch.cuda.current_stream(vector.device).wait_stream(torch.cuda.default_stream(vector.device))
         present = self.present if present is None else present
-        for number, (parameter, part) in enumerate(self.params.views(vector)):
+        targets, sources, shared = list[torch.Tensor](), list[torch.Tensor](), list[tuple[torch.Tensor, float]]()
+        parts = self._views if vector is self.tensor else [part for _, part in self.params.views(vector)]
+        for number, (parameter, part) in enumerate(zip(self.params.parameters, parts, strict=True)):
             wish = self.wishes[self.owners[number]]
             if not wish.steps:
                 if not wish.share:
@@ -172,12 +214,28 @@ class Gradients(Local):
             if not present[number]:
                 parameter.grad = None
                 continue
+            if self.owners[number] in self.sparse:
+                parameter.grad = (part / wish.share).to_sparse(1)  # of the rows that anybody's gradient has
+                continue
             if parameter.grad is None or parameter.grad.is_sparse:
-                parameter.grad = like_whole(torch.empty_like(local(parameter)), parameter)
+                parameter.grad = like_whole(torch.empty_like(local(parameter), dtype=torch.float32), parameter)
             gradient = local(parameter.grad)
-            gradient.copy_(part)
+            targets.append(gradient)
+            sources.append(_fitting(part, gradient))
             if wish.share != 1.0:  # the mean is over the samples of all optimizers
-                gradient /= wish.share
+                shared.append((gradient, wish.share))
+        self._copy(targets, sources)
+        for each, share in shared:
+            each /= share  # noqa: PLW2901  # in place
+
+    def _copy(self, targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+        """Copy tensors with few launches, and wait for those that come from a GPU, or go to it."""
+        if not targets:
+            return
+        with torch.no_grad():
+            torch._foreach_copy_(targets, sources, non_blocking=True)
+        if self.params.tensor.is_cuda and not self.tensor.is_cuda:
+            torch.cuda.current_stream(self.params.tensor.device).synchronize()
 
     def take_back(self) -> None:
         """Give the script the gradients that were laid aside."""
@@ -185,5 +243,35 @@ class Gradients(Local):
             parameter.grad = gradient
         self.aside.clear()
 
-    def _part(self, number: int) -> Vector:
-        return self.x[self._starts[number] : self._starts[number + 1]]
+    @property
+    def tensor(self) -> torch.Tensor:
+        """Return the vector."""
+        if self._tensor is None:
+            self._place(host_memory(self.params.size, self.params.tensor.device))
+        assert self._tensor is not None
+        return self._tensor
+
+    @property
+    def x(self) -> Vector:
+        vector: Any = self.tensor
+        return vector if self._stays else vector.numpy()  # type: ignore[no-any-return]
+
+    @x.setter
+    def x(self, value: Vector) -> None:
+        self.x[:] = value
+
+    def _place(self, vector: torch.Tensor) -> None:
+        self._tensor = vector
+        self._views = [view for _, view in self.params.views(vector)]
+
+
+def _fitting(part: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return the part in the shape of ``like``: a model that has changed its shape is refused later."""
+    return part if part.shape == like.shape else shaped(part.reshape(-1), like)
+
+
+def host_memory(size: int, device: torch.device) -> torch.Tensor:
+    """Return zeros in host memory, pinned if ``device`` is a GPU."""
+    if device.type == "cuda":
+        return torch.zeros(size, pin_memory=True)
+    return torch.from_numpy(np.zeros(size, np.float32))  # which takes no memory before it is written

@@ -1,61 +1,29 @@
-"""Framework-free workers in one process: a thread each, over the in-memory transport."""
+"""``taut.run``: all workers as threads of this process, or, where a launcher started several processes, one in each."""
 
 from __future__ import annotations
 
-import threading
-
-from taut.codecs.wire.merge import merge
-from taut.core.messages import Member
 from taut.errors import Misuse
-from taut.strategies.broadcast.asynchronous import Asynchronous
 from taut.topologies.user_topology import Topology
-from taut.transport.memory import MemoryNetwork
-from taut.worker.comm.comm_thread import CommThread
-from taut.worker.comm.dispatcher import Dispatcher
-from taut.worker.exchange.stream import CommStream
-from taut.worker.exchange.stream_driver import StreamDriver
+from taut.worker.joining.connection import launched_run
+from taut.worker.joining.launched import AUTO, found_launch
 from taut.worker.standalone.worker import Worker
 
 
-def run(topology: Topology[Worker], iterations: int) -> list[CommStream]:
+def run(topology: Topology[Worker], iterations: int) -> None:
     """Run ``iterations`` of every worker, each at its own pace, then drain.
 
-    What a worker publishes goes to its neighbours, and no further. The first error of any worker is raised here.
+    What a worker publishes goes to its neighbours, and no further. ``python script.py`` gives each worker a thread; the
+    first error of any worker is raised here. ``taut run --workers N script.py`` (or ``torchrun``, ``srun``, ``mpirun``)
+    makes all N workers in each process, and trains one of them there: ``topology.here()`` says which.
     """
     if iterations < 1:
         raise Misuse(f"iterations={iterations}", "at least 1")
     topology.check()
-    network = MemoryNetwork()
-    ranks = range(len(topology.workers))
-    transports = [network.transport(rank) for rank in ranks]
-    members = [Member(rank, transports[rank].address, "") for rank in ranks]
-    streams: list[CommStream] = []
-    errors: list[BaseException] = []
-    for rank in ranks:
-        comm = CommThread(Dispatcher(transports[rank], lambda _: Asynchronous(merge)))
-        comm.join_alone(rank, [members[other] for other in topology.neighbours(rank)])
-        streams.append(CommStream(topology.workers[rank], comm))
+    if launched_run() is None and found_launch(AUTO) is None:
+        from taut.worker.standalone.threads import run_threads
 
-    def work(stream: CommStream) -> None:
-        driver = StreamDriver(stream)
-        try:
-            for _ in range(iterations):
-                stream.comm.run_turn(driver.turn(), stream.watch)
-            stream.comm.run_turn(driver.drain(), stream.watch)
-        except BaseException as error:
-            errors.append(error)
-            for other in streams:  # no worker waits for the one that failed
-                other.comm.status.fail(error)
+        run_threads(topology, iterations)
+    else:
+        from taut.worker.standalone.channel_worker import run_one
 
-    threads = [threading.Thread(target=work, args=(stream,)) for stream in streams]
-    for stream in streams:
-        stream.comm.start()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for stream in streams:
-        stream.comm.close()
-    if errors:
-        raise errors[0]
-    return streams
+        run_one(topology, iterations)

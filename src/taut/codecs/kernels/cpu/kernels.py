@@ -31,6 +31,7 @@ F32 = npt.NDArray[np.float32]
 U32 = npt.NDArray[np.uint32]
 U8 = npt.NDArray[np.uint8]
 
+MERGES = False  # payloads are added one after the other
 FUSES = True  # a compressor may have a pass of its own over w, b and r
 _1, _2 = np.uint64(1), np.uint64(2)
 _STAGGER_NBYTES = 448  # vectors that start at the same offset of a page slow each other's stores and loads

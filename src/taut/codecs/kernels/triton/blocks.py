@@ -147,6 +147,17 @@ def levels8(w: Tensor, b: Tensor, r: Tensor, share: float, block: int) -> tuple[
     return found[: 4 * padded].view(np.float32)[: triton.cdiv(n, block)], found[4 * padded :][:n]
 
 
+@torch.no_grad()
+def levels8_there(w: Tensor, b: Tensor, r: Tensor, share: float, block: int) -> tuple[Tensor, Tensor]:
+    """Do as ``levels8``, but return both on the device, without waiting for it."""
+    _check(block)
+    n, kept = len(w), scratch(w.device)
+    with kept.current():
+        message = launch_levels8(w, b, r, share, block, kept)
+    padded = message.numel() // (4 + block)
+    return message[: 4 * padded].view(torch.float32)[: triton.cdiv(n, block)], message[4 * padded :][:n]
+
+
 def launch_onebit(w: Tensor, b: Tensor, r: Tensor, share: float, block: int, kept: Scratch) -> Tensor:
     """Return the device's buffer of both means of every block and the bits, without waiting for the device."""
     n, wide = len(w), min(block, COLUMNS)

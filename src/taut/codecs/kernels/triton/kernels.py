@@ -17,9 +17,19 @@ from taut.codecs.kernels.torch_ops import *  # noqa: F403  # all but the two sca
 from taut.codecs.kernels.triton import scan
 from taut.codecs.kernels.triton.buffers import Scratch, scratch
 from taut.codecs.kernels.triton.launch import Scan, fetch_bits, fetch_words, launch_bits, launch_words, room_for
+from taut.codecs.kernels.triton.received import add_all_words, add_bits  # noqa: F401  # a kernel of this module
+from taut.codecs.kernels.triton.sums import add_all_entries, sum_levels  # noqa: F401  # kernels of this module
 from taut.codecs.wire.payload import U32, bit_values
 from taut.codecs.wire.sign_list import WORDS_PER_BITMAP, Signs
 
+
+@torch.no_grad()  # type: ignore[no-redef]
+def add_words(w: Tensor, b: Tensor, base: int, words: U32, quantum: float) -> None:
+    """Add ±quantum at each word's element, at every repeat."""
+    add_all_words(w, b, [(base, words, quantum)])
+
+
+MERGES = True  # ``add_all_words`` and ``add_all_entries`` add several payloads in one launch
 FUSES = True  # error feedback asks compressors for ``fused`` where a state has these kernels
 
 

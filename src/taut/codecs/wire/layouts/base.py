@@ -65,7 +65,7 @@ def check_length(head: Header, body: Body, nbytes: int) -> None:
 
 
 def check_scales(head: Header, scales: F32) -> None:
-    if not (np.isfinite(scales).all() and (scales >= 0.0).all()):
+    if scales.size and not 0.0 <= scales.min() <= scales.max() < np.inf:  # a NaN is the least and the greatest
         raise MalformedMessage(f"{head.kind.name} payload with a scale that is negative or not finite")
 
 

@@ -75,32 +75,36 @@ class IntLevelsLayout(DenseLayout):
     kind: ClassVar[Kind] = Kind.LEVELS
 
     def check(self, head: Header, body: Body) -> None:
-        width, _, scales, packed = self._read(head, body)
+        width, _, scales, packed = self.read(head, body)
         check_scales(head, scales)
         with np.errstate(over="ignore"):
-            reach = scales * np.float32((1 << (width - 1)) - 1)
-        if not np.isfinite(reach).all():  # a scale is nearly too large: it depends on the numbers
+            reach = np.float32(largest(scales)) * np.float32((1 << (width - 1)) - 1)
+        if not np.isfinite(reach):  # a scale is nearly too large: it depends on the numbers
             for _, values in self.pieces(head, body, 0, head.length):
                 check_finite(values, "a LEVELS payload")
         spare = -head.length % (8 // width)
         if spare and int(packed[-1]) >> (8 - width * spare):
             raise MalformedMessage("a LEVELS payload with numbers beyond its range")
-        if cpu.levels.lowest_is_used(packed, width):
+        if self._lowest_is_used(body, packed, width):
             raise MalformedMessage(f"a LEVELS payload with the number {-(1 << (width - 1))}, which is not used")
 
     def reach(self, head: Header, body: Body) -> float:
-        width, _, scales, _ = self._read(head, body)
+        width, _, scales, _ = self.read(head, body)
         return float((1 << (width - 1)) - 1) * largest(scales)
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
-        width, block, scales, packed = self._read(head, body)
+        width, block, scales, packed = self.read(head, body)
         each = 8 // width
         for start in range(lo, hi, CHUNK):
             stop = min(start + CHUNK, head.length)
             numbers = unpack_numbers(packed[start // each : -(-stop // each)], width, stop - start)
             yield start, cpu.levels.multiply(numbers, block, scales[start // block : -(-stop // block)])
 
-    def _read(self, head: Header, body: Body) -> tuple[int, int, F32, npt.NDArray[Any]]:
+    def _lowest_is_used(self, body: Body, packed: npt.NDArray[Any], width: int) -> bool:
+        return bool(cpu.levels.lowest_is_used(packed, width))
+
+    def read(self, head: Header, body: Body) -> tuple[int, int, F32, npt.NDArray[Any]]:
+        """Return the width, the length of a block, the scales and the packed numbers."""
         start = part(body, np.uint8, 0, PREAMBLE)
         width, exponent = int(start[0]), int(start[1])
         if width not in WIDTHS or not LEAST <= exponent <= MOST or start[2] or start[3]:

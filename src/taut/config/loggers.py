@@ -1,0 +1,27 @@
+"""The loggers of ``--report-to``: their names, modules, and the packages that they need."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from taut.errors import Misuse
+from taut.specs import did_you_mean
+
+LOGGERS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}  # name: the package that it needs
+
+
+def check_loggers(given: object, blame: str) -> str:
+    """Return a list of loggers in its written form; raise ``Misuse`` for an unknown one, or without its package.
+
+    >>> check_loggers("wand", "--report-to")
+    Traceback (most recent call last):
+    taut.errors.Misuse: --report-to = 'wand': expected some of tensorboard, mlflow, wandb; did you mean 'wandb'?
+    """
+    words = given if isinstance(given, list) else str(given).split(",")
+    names = list(dict.fromkeys(str(word).strip() for word in words))
+    for name in names:
+        if name not in LOGGERS:
+            raise Misuse(f"{blame} = {name!r}", f"some of {', '.join(LOGGERS)}", did_you_mean(name, LOGGERS))
+        if find_spec(LOGGERS[name]) is None:
+            raise Misuse(f"{blame} = {name!r} without {LOGGERS[name]}", LOGGERS[name], f"pip install 'taut[{name}]'")
+    return ",".join(names)

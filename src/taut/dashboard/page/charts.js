@@ -1,0 +1,195 @@
+// The curves, drawn by uPlot. `points` are those of the API: all workers together, with each worker's own in `ranks`.
+
+import {bytes, number, short, time} from "./format.js";
+
+export const PARTS = ["compute", "encode", "send", "wait", "merge", "data", "other"];  // as records.PARTS; a test compares
+export const COLORS = ["#2a78d6", "#d1701d", "#1f9a6d", "#c04a9b", "#8a6d1f", "#7a5bd0", "#c43d3d", "#3a9cab", "#6b8f1f", "#a0626e"];
+const MOST_IN_LEGEND = 8;  // workers
+const HEIGHT = 190;
+
+const color = (rank) => COLORS[rank % COLORS.length];
+const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const WORKER = {rate: 1, loss: 2, staleness: 3, parts: 4};  // of a worker's point
+
+const settings = {smoothing: 0, log: false, perWorker: true, worker: "all"};
+
+// An exponential moving average; gaps stay gaps.
+export function smoothed(values, weight) {
+  let mean = null;
+  return values.map((value) => {
+    if (value === null || value === undefined) return null;
+    mean = mean === null ? value : weight * mean + (1 - weight) * value;
+    return mean;
+  });
+}
+
+const ranksOf = (points) => [...new Set(points.flatMap((point) => point.ranks.map((one) => one[0])))].sort((a, b) => a - b);
+
+function workerValues(points, ranks, field) {
+  const columns = new Map(ranks.map((rank) => [rank, new Array(points.length).fill(null)]));
+  points.forEach((point, at) => point.ranks.forEach((one) => { columns.get(one[0])[at] = one[field]; }));
+  return columns;
+}
+
+// Each chart: its lines, as {label, values, stroke, ...}, from the points.
+const all = (label, values, more = {}) => ({label, values, width: 2.5, stroke: style("--ink"), smooth: true, ...more});
+
+function workerLines(points, field) {
+  if (!settings.perWorker) return [];
+  const ranks = ranksOf(points);
+  return [...workerValues(points, ranks, field)].map(([rank, values]) =>
+    ({label: `worker ${rank}`, values, width: 1.2, stroke: color(rank), smooth: true, worker: true}));
+}
+
+const CHARTS = {
+  throughput: {
+    format: (value) => short(value),
+    lines: (points) => [
+      all("all", points.map((point) => point.samples_per_s)),
+      all("ideal", points.map((point) => point.ideal_per_s), {dash: [5, 4], width: 1.5, stroke: style("--quiet")}),
+      ...workerLines(points, WORKER.rate),
+    ],
+  },
+  losses: {
+    format: (value) => number(value, 4), log: true,
+    lines: (points) => [all("all", points.map((point) => point.loss)), ...workerLines(points, WORKER.loss)],
+  },
+  split: {format: (value) => `${number(100 * value)}%`, stacked: true, lines: splitLines},
+  traffic: {
+    format: (value) => `${bytes(value ?? 0)}/s`, log: true,
+    lines: (points) => [
+      all("sent", points.map((point) => point.bytes_per_s), {stroke: style("--blue")}),
+      all("uncompressed all-reduce", points.map((point) => point.dense_per_s),
+        {dash: [5, 4], width: 1.5, stroke: style("--quiet")}),
+    ],
+  },
+  stale: {
+    format: (value) => number(value, 1),
+    lines: (points) => workerLines(points, WORKER.staleness).map((line) => ({...line, width: 1.5})),
+  },
+  consensus: {
+    format: (value) => value === null ? "–" : value.toPrecision(2), log: true,
+    lines: (points) => [all("distance", points.map((point) => point.consensus), {stroke: style("--blue")})],
+  },
+};
+
+function splitLines(points) {
+  const wanted = settings.worker;
+  const rows = points.map((point) => {
+    const parts = wanted === "all" ? point.parts : point.ranks.find((one) => one[0] === wanted)?.[WORKER.parts];
+    return parts?.some((part) => part > 0) ? parts : null;
+  });
+  let below = points.map(() => 0);
+  const lines = PARTS.map((part, index) => {
+    below = below.map((sum, at) => rows[at] ? sum + rows[at][index] : null);
+    return {
+      label: part, values: below, shown: rows.map((row) => row?.[index] ?? null), width: 1,
+      stroke: COLORS[index], fill: COLORS[index],
+    };
+  });
+  return lines.reverse();  // the highest sum is drawn first, the lower ones over it
+}
+
+class Chart {
+  constructor(name, kind) {
+    this.kind = kind;
+    this.place = document.getElementById(name);
+    this.zoomed = false;
+    this.plot = null;
+    this.labels = "";
+    new ResizeObserver(() => requestAnimationFrame(() => {  // later: the plot's legend changes the place's height
+      if (this.plot && this.plot.width !== this.size().width) this.plot.setSize(this.size());
+    })).observe(this.place);
+  }
+
+  size() {
+    return {width: Math.max(200, this.place.clientWidth), height: HEIGHT};
+  }
+
+  draw(points, anew) {
+    const lines = this.kind.lines(points);
+    const x = points.map((point) => point.time_s);
+    const log = settings.log && this.kind.log;
+    const values = lines.map((line) => {
+      const drawn = line.smooth && settings.smoothing ? smoothed(line.values, settings.smoothing) : line.values;
+      return log ? drawn.map((value) => value > 0 ? value : null) : drawn;
+    });
+    this.shown = lines.map((line, index) => line.shown ?? values[index]);
+    const labels = lines.map((line) => line.label).join("\n") + log;
+    if (anew || labels !== this.labels || !this.plot) {
+      this.plot?.destroy();
+      this.zoomed = false;
+      this.labels = labels;
+      this.plot = new uPlot(this.options(lines, log), [x, ...values], this.place);
+    } else {
+      this.plot.setData([x, ...values], !this.zoomed);
+      if (this.zoomed) this.plot.redraw();
+    }
+    const last = lines.map((line, index) => `${line.label} ${this.kind.format(this.shown[index].at(-1) ?? null)}`);
+    const told = points.length ? `at ${time(x.at(-1))}: ${last.slice(0, MOST_IN_LEGEND).join(", ")}` : "no points so far";
+    this.place.setAttribute("aria-label", `${this.place.dataset.title}, ${told}`);
+  }
+
+  options(lines, log) {
+    const axis = {stroke: style("--quiet"), grid: {stroke: style("--line"), width: 1}, ticks: {show: false}, font: "11px system-ui"};
+    return {
+      ...this.size(),
+      padding: [8, 8, 0, 0],
+      cursor: {sync: {key: "taut"}, focus: {prox: 24}, points: {size: 5}},
+      focus: {alpha: 0.35},
+      legend: {live: true, show: lines.length <= MOST_IN_LEGEND + 2},
+      scales: {
+        x: {time: false},
+        y: this.kind.stacked ? {range: [0, 1]} : log ? {distr: 3} : {range: (_, low, high) => around(low, high)},
+      },
+      axes: [
+        {...axis, size: 28, values: (_, ticks) => ticks.map(time)},
+        {...axis, size: 58, values: (_, ticks) => ticks.map((value) => value === null ? "" : this.kind.stacked ? this.kind.format(value) : this.kind.format === CHARTS.traffic.format ? bytes(value) : short(value))},
+      ],
+      series: [
+        {label: "time", value: (_, value) => value === null ? "–" : time(value)},
+        ...lines.map((line, index) => ({
+          label: line.label, stroke: line.stroke, fill: line.fill, width: line.width, dash: line.dash, points: {show: false},
+          spanGaps: !line.fill,
+          value: (_, value, __, at) => this.kind.format(at === null || at === undefined ? this.shown[index].at(-1) ?? null : this.shown[index][at] ?? null),
+        })),
+      ],
+      hooks: {
+        setSelect: [(plot) => { if (plot.select.width > 2) this.zoomed = true; }],
+        ready: [(plot) => plot.over.addEventListener("dblclick", () => { resetZoom(); })],
+      },
+    };
+  }
+}
+
+// From 0, unless the values are far from it.
+function around(low, high) {
+  if (low === null || high === null) return [0, 1];
+  if (low === high) return low === 0 ? [0, 1] : [Math.min(0, 2 * low), Math.max(0, 2 * high)];
+  const room = 0.06 * (high - low);
+  return [low >= 0 && low < 0.6 * high ? 0 : low - room, high + room];
+}
+
+const charts = Object.entries(CHARTS).map(([name, kind]) => new Chart(name, kind));
+let shown = [];
+
+export function drawCharts(points, anew = false) {
+  shown = points;
+  for (const chart of charts) {
+    const figure = chart.place.closest("figure");
+    if (chart.place.id === "consensus") figure.hidden = !points.some((point) => point.consensus);
+    if (!figure.hidden) chart.draw(points, anew);
+  }
+}
+
+export function set(name, value) {
+  settings[name] = value;
+  drawCharts(shown, true);
+}
+
+export function resetZoom() {
+  for (const chart of charts) chart.zoomed = false;
+  drawCharts(shown, true);
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawCharts(shown, true));

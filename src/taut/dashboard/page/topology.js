@@ -1,0 +1,47 @@
+// The topology as the graph that it is. Nodes have the colour of their worker's state.
+
+const SVG = "http://www.w3.org/2000/svg";
+const SIZE = 240, EDGE = 22;
+
+const piece = (name, attributes, text = "") => {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text) made.textContent = text;
+  return made;
+};
+
+let drawn = "";
+
+export function drawTopology(map, workers) {
+  const states = new Map(workers.map((worker) => [worker.rank, worker.state]));
+  const now = JSON.stringify([map, [...states]]);
+  if (now === drawn) return;
+  drawn = now;
+  const picture = document.getElementById("graph");
+  const at = new Map(map.spots.map(([rank, x, y]) => [rank, [EDGE + x * (SIZE - 2 * EDGE), EDGE + y * (SIZE - 2 * EDGE)]]));
+  const width = Math.max(SIZE / 2, ...[...at.values()].map(([x]) => x + EDGE));
+  const height = Math.max(2 * EDGE, ...[...at.values()].map(([, y]) => y + EDGE));
+  picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  picture.setAttribute("aria-label", `${map.spots.length} workers, ${map.edges.length} edges`);
+  const radius = map.spots.length > 40 ? 4 : map.spots.length > 16 ? 8 : 13;
+  picture.replaceChildren(
+    ...map.edges.map(([one, other]) => {
+      const [x1, y1] = at.get(one), [x2, y2] = at.get(other);
+      return piece("line", {x1, y1, x2, y2});
+    }),
+    ...(map.directed ? map.edges.map(([one, other]) => arrow(at.get(one), at.get(other), radius)) : []),
+    ...map.spots.map(([rank]) => {
+      const [cx, cy] = at.get(rank), group = piece("g", {class: states.get(rank) ?? "gone"});
+      group.append(piece("title", {}, `worker ${rank}: ${states.get(rank) ?? "gone"}`), piece("circle", {cx, cy, r: radius}));
+      if (radius > 7) group.append(piece("text", {x: cx, y: cy + 4}, String(rank)));
+      return group;
+    }),
+  );
+  document.getElementById("graphnote").textContent = map.note;
+}
+
+function arrow([x1, y1], [x2, y2], radius) {
+  const angle = Math.atan2(y2 - y1, x2 - x1), x = x2 - (radius + 2) * Math.cos(angle), y = y2 - (radius + 2) * Math.sin(angle);
+  const side = (turn) => `${x - 7 * Math.cos(angle + turn)},${y - 7 * Math.sin(angle + turn)}`;
+  return piece("polygon", {points: `${x},${y} ${side(0.45)} ${side(-0.45)}`});
+}

@@ -1,0 +1,1 @@
+"""Rounds of clients, which may outnumber the workers: ``worker.rounds``."""
