@@ -127,8 +127,12 @@ class Loop:
         if now - self._viewed_s >= TICK_S:
             self._viewed_s, self.view = now, self._look(now)
             if now - self._progress_s >= PROGRESS_EVERY_S or self.cluster.state != self._state:
-                self._progress_s, self._state = now, self.cluster.state
-                self.journal.write(now, partial(StoreWriter.progressed, view=self.view))
+                self._keep_progress(now)
+
+    def _keep_progress(self, now: float) -> None:
+        """Write the view's progress to the store."""
+        self._progress_s, self._state = now, self.cluster.state
+        self.journal.write(now, partial(StoreWriter.progressed, view=self.view))
 
     def _heard(self, connection: bytes, frames: list[bytes], now: float) -> list[act.Action]:
         try:
@@ -183,8 +187,9 @@ class Loop:
                 case act.Save() | act.TakeModel() | act.SaveIndex() | act.SaveCheckpoint() | act.DropCheckpoint():
                     self.files.write(action)
                 case act.RunFinished(outcome):
-                    self.journal.finished(outcome, now)
                     self.view = self._look(now)
+                    self._keep_progress(now)
+                    self.journal.finished(outcome, now)
                     self.over.set()
 
     def _tell(self, now: float) -> None:
