@@ -24,7 +24,7 @@ JUSTIFIED = {
     "worker/exchange/distillation.py": {"logits"},
     "worker/exchange/torch_distributed.py": {"uuid"},
     "worker/model/given.py": {"_orig_mod"},
-    "worker/model/optimizers.py": {"optimizer"},
+    "worker/optimizer/joined.py": {"optimizer"},
     "worker/joining/script_worker.py": {"last_exc", "last_value"},
     "worker/validation.py": {"__qualname__", "__code__"},
     "cli/output/console.py": {"rich_proxied_file", "encoding"},

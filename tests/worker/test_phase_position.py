@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from taut.core.messages import Message, PhaseDone
 from taut.errors import MalformedMessage
 from taut.worker.model.flat_params import FlatParams
-from taut.worker.model.optimizer_moments import Moments
 from taut.worker.model.snapshot import Snapshot, pack, unpack
+from taut.worker.optimizer.moments import Moments
 from taut.worker.phases import Phases
 from taut.worker.time_split import Stopwatch
 

@@ -4,7 +4,8 @@ join.py, torch_worker.py           what a script sees
 session_worker.py                 what every worker has, whatever computes its gradients
 session.py, phases.py, finish.py   the worker's part in a run, and its end
 joining/       into a run, and into it again
-model/         flat parameters, the replica, snapshots, the optimizers
+model/         flat parameters, the replica, snapshots
+optimizer/     the optimizers of the script: steps, moments, rates, loss scaling
 data/          leases become batches
 exchange/      the training thread's side of a strategy
 comm/          the communication thread

@@ -27,10 +27,10 @@ from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.exchange.base import Exchange
 from taut.worker.model.growth import NewValues
-from taut.worker.model.optimizer_moments import Moments
 from taut.worker.model.replica import Replica
 from taut.worker.model.tensor_file import file_views
 from taut.worker.model.vector_views import Weights
+from taut.worker.optimizer.moments import Moments
 from taut.worker.validation import Validation
 
 if TYPE_CHECKING:

@@ -49,11 +49,11 @@ from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.growth import Growth, NewValues
 from taut.worker.model.hand_made import check_rates, check_reachable
 from taut.worker.model.model_checks import check_shareable
-from taut.worker.model.optimizer_moments import Moments, begin_moments
 from taut.worker.model.replica import Replica
 from taut.worker.model.snapshot import Snapshot
 from taut.worker.model.training_state import load_training, pack_training
 from taut.worker.model.vector_views import DeviceGradientsCodec, FlatParamsCodec
+from taut.worker.optimizer.moments import Moments, begin_moments
 from taut.worker.time_split import Stopwatch
 
 DENSE = "dense"  # the codec that vectors need none for

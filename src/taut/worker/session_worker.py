@@ -30,11 +30,11 @@ from taut.worker.joining.rejoin import SessionLeases
 from taut.worker.metric_log import MetricLog
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.growth import Growth
-from taut.worker.model.local_step import LastLoss, needs_closure
-from taut.worker.model.loss_scaling import LossScaling
 from taut.worker.model.master_weights import MasterWeights
 from taut.worker.model.model_checks import HALVES, ModelGuard, check_model
-from taut.worker.model.optimizer_steps import OptimizerSteps
+from taut.worker.optimizer.local_step import LastLoss, needs_closure
+from taut.worker.optimizer.loss_scaling import LossScaling
+from taut.worker.optimizer.step_hooks import OptimizerSteps
 from taut.worker.session import WorkerSession
 from taut.worker.time_split import Stopwatch
 from taut.worker.validation import Validation

@@ -11,8 +11,8 @@ from taut.worker.exchange.distillation import Distillation, distillation_of
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.given import module_of, optimizer_of
 from taut.worker.model.growth import Carry, Growth, by_name
-from taut.worker.model.local_step import check_gradient
 from taut.worker.model.model_checks import check_model
+from taut.worker.optimizer.local_step import check_gradient
 from taut.worker.session import WorkerSession
 from taut.worker.session_worker import SessionWorker
 from taut.worker.validation import Validation

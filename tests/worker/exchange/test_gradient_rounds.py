@@ -26,9 +26,9 @@ from taut.worker.exchange.buckets import GradientBuckets
 from taut.worker.exchange.gradients import GradientExchange
 from taut.worker.exchange.torch_distributed import RENDEZVOUS, TorchDistributedGroup, check_cards
 from taut.worker.model.flat_params import FlatParams
-from taut.worker.model.optimizers import joined, members_of
 from taut.worker.model.replica import Replica
 from taut.worker.model.vector_views import FlatParamsCodec
+from taut.worker.optimizer.joined import joined, members_of
 from taut.worker.torch_worker import TorchWorker
 
 Batch = tuple[torch.Tensor, torch.Tensor]

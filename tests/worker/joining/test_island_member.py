@@ -17,7 +17,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from taut.errors import Misuse
 from taut.parallel import Island
 from taut.worker.joining.island_member import IslandMember, island_member
-from taut.worker.model.loss_scaling import LossScaling
+from taut.worker.optimizer.loss_scaling import LossScaling
 
 
 @pytest.fixture

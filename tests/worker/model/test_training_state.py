@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from taut.errors import MalformedMessage, Misuse
-from taut.worker.model.optimizers import joined
 from taut.worker.model.training_state import load_training, pack_training
+from taut.worker.optimizer.joined import joined
 
 Make = Callable[..., torch.optim.Optimizer]
 OPTIMIZERS: dict[str, tuple[Make, dict[str, object]]] = {

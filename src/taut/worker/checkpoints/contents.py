@@ -12,7 +12,7 @@ import torch
 from taut.codecs import spec
 from taut.worker.checkpoints.reflect import remembered
 from taut.worker.checkpoints.state_tree import fold
-from taut.worker.model.optimizers import parameters_of
+from taut.worker.optimizer.joined import parameters_of
 
 if TYPE_CHECKING:
     from taut.worker.session import WorkerSession

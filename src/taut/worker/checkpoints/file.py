@@ -25,8 +25,8 @@ from taut.errors import StorageFailed
 from taut.worker.checkpoints.state_tree import unfold
 from taut.worker.checkpoints.writer_process import WriterProcess, WriterProcessLost
 from taut.worker.checkpoints.writer_program import HashedFile
-from taut.worker.model.optimizers import Optimizer
 from taut.worker.model.tensor_file import Tensors, file_views
+from taut.worker.optimizer.joined import Optimizer
 
 VERSION = 1
 CHUNK_NBYTES = 1 << 22

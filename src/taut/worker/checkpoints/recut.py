@@ -19,8 +19,8 @@ from taut.core.messages import TensorSpec
 from taut.errors import Misuse
 from taut.worker.checkpoints.file import Part
 from taut.worker.model.flat_params import FlatParams
-from taut.worker.model.optimizers import Optimizer, parameters_of
 from taut.worker.model.sharded import own_piece
+from taut.worker.optimizer.joined import Optimizer, parameters_of
 
 VECTORS = ("w", "b", "r")  # of all trained elements
 

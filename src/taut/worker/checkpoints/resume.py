@@ -29,10 +29,10 @@ from taut.worker.checkpoints.recut import RecutPart
 from taut.worker.checkpoints.reflect import recall
 from taut.worker.exchange.base import Exchange
 from taut.worker.model.flat_params import FlatParams
-from taut.worker.model.optimizers import parameters_of
 from taut.worker.model.replica import Replica
 from taut.worker.model.sharded import like_whole, local
 from taut.worker.model.vector_views import FlatParamsCodec
+from taut.worker.optimizer.joined import parameters_of
 
 if TYPE_CHECKING:
     from taut.strategies.registry import Choice

@@ -15,7 +15,7 @@ from taut.worker.data.batches import Share
 from taut.worker.exchange.base import Exchange
 from taut.worker.exchange.rounds import RoundExchange
 from taut.worker.model.master_weights import MasterWeights
-from taut.worker.model.optimizers import Optimizer, members_of
+from taut.worker.optimizer.joined import Optimizer, members_of
 from taut.worker.session import WorkerSession
 from taut.worker.vector.update_function import UpdateFunction
 

@@ -30,9 +30,9 @@ from taut.worker.exchange.round_driver import FORWARD_SHARE, GradientDriver
 from taut.worker.exchange.rounds import RoundExchange
 from taut.worker.exchange.torch_distributed import TorchDistributedGroup
 from taut.worker.exchange.turns import Turn
-from taut.worker.model.hyperparameters import Hyperparameters
-from taut.worker.model.optimizers import members_of, takes_sparse
 from taut.worker.model.vector_views import DeviceGradientsCodec, Gradients
+from taut.worker.optimizer.hyperparameters import Hyperparameters
+from taut.worker.optimizer.joined import members_of, takes_sparse
 
 if TYPE_CHECKING:
     import torch

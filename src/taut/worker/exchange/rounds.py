@@ -20,9 +20,9 @@ from taut.worker.exchange.base import Exchange
 from taut.worker.exchange.residual_handoff import ResidualHandoffDriver
 from taut.worker.exchange.round_driver import RoundDriver
 from taut.worker.exchange.turns import Turn
-from taut.worker.model.optimizers import members_of
 from taut.worker.model.replica import Replica
 from taut.worker.model.vector_views import FlatParamsCodec, Gradients, Weights
+from taut.worker.optimizer.joined import members_of
 from taut.worker.time_split import Stopwatch
 
 if TYPE_CHECKING:

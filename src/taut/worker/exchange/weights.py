@@ -9,8 +9,8 @@ from taut.errors import Misuse
 from taut.worker.exchange.round_driver import RoundDriver
 from taut.worker.exchange.rounds import RoundExchange
 from taut.worker.exchange.turns import Turn, Wait
-from taut.worker.model.optimizers import members_of, takes_sparse
 from taut.worker.model.vector_views import Gradients, Weights
+from taut.worker.optimizer.joined import members_of, takes_sparse
 
 if TYPE_CHECKING:
     import torch

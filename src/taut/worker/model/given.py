@@ -10,7 +10,7 @@ from torch import nn
 
 from taut.errors import Misuse
 from taut.worker.model.hand_made import HandMadeUpdate
-from taut.worker.model.optimizers import joined, parameters_of
+from taut.worker.optimizer.joined import joined, parameters_of
 
 
 def module_of(model: Any) -> nn.Module:

@@ -26,7 +26,7 @@ from torch import nn
 from taut.errors import Misuse
 from taut.strategies.local import Local
 from taut.worker.model.flat_params import FlatParams, specs_of
-from taut.worker.model.optimizers import members_of, parameters_of
+from taut.worker.optimizer.joined import members_of, parameters_of
 
 if TYPE_CHECKING:
     from taut.core.messages import TensorSpec

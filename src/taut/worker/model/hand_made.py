@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from taut.errors import Misuse
-from taut.worker.model.optimizers import members_of
+from taut.worker.optimizer.joined import members_of
 
 if TYPE_CHECKING:
     from taut.strategies.registry import Choice

@@ -24,7 +24,7 @@ from torch import nn
 from taut.codecs.math.stochastic_rounding import round_stochastically
 from taut.errors import Misuse
 from taut.worker.model.model_checks import HALVES, WeightSample
-from taut.worker.model.optimizers import Optimizer, members_of
+from taut.worker.optimizer.joined import Optimizer, members_of
 
 Rounding = Literal["nearest", "stochastic"]
 

@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from taut.errors import Misuse
-from taut.worker.model.optimizers import Optimizer, members_of, parameters_of
 from taut.worker.model.sharded import local
 from taut.worker.model.tensor_file import is_saved
+from taut.worker.optimizer.joined import Optimizer, members_of, parameters_of
 
 MODULES_PERIOD = 16  # checks: at one in so many, the model is asked for its parameters
 HALVES = (torch.bfloat16, torch.float16)  # types of weights that follow a float32 master

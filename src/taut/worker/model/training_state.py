@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from taut.errors import MalformedMessage, Misuse
 from taut.worker.checkpoints.file import part_views, unpacked
 from taut.worker.checkpoints.state_tree import fold, unfold
-from taut.worker.model.optimizers import parameters_of
+from taut.worker.optimizer.joined import parameters_of
 
 REMEDY = "start every worker of a run with the same script and the same arguments"
 OWN = ("lr", "initial_lr")  # settings of a group: each worker's own, unless its scheduler is given, too

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taut.worker.model.scaled_rates import ScaledRates
+from taut.worker.optimizer.scaled_rates import ScaledRates
 
 FACTORS = st.lists(st.floats(0.01, 100.0), max_size=12)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from taut.worker.model.optimizers import members_of, parameters_of, takes_sparse
+from taut.worker.optimizer.joined import members_of, parameters_of, takes_sparse
 from taut.worker.standalone.worker import Vector
 
 

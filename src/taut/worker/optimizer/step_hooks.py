@@ -14,8 +14,8 @@ import torch
 from taut.errors import Misuse
 from taut.worker.model.hand_made import is_inline
 from taut.worker.model.model_checks import ModelGuard, WeightSample
-from taut.worker.model.optimizers import members_of
-from taut.worker.model.scaled_rates import ScaledRates
+from taut.worker.optimizer.joined import members_of
+from taut.worker.optimizer.scaled_rates import ScaledRates
 
 if TYPE_CHECKING:
     from taut.worker.session import WorkerSession

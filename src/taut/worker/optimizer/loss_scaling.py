@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from taut.errors import Misuse
-from taut.worker.model.optimizers import Optimizer, members_of, parameters_of
 from taut.worker.model.sharded import local
+from taut.worker.optimizer.joined import Optimizer, members_of, parameters_of
 
 
 class LossScaling:
