@@ -1,4 +1,4 @@
-"""A group whose all-reduce is of masked numbers: everybody learns the sum, and nobody a single contribution.
+"""A group of masked sums: everybody learns the sum of a round, and nobody a single contribution.
 
     v_i = round(2^24 w_i x_i)        y_i = v_i + masks that cancel        sum_i y_i = sum_i v_i   (mod 2^64)
 
