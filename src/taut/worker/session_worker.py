@@ -298,6 +298,7 @@ class SessionWorker(ABC):
         drop_last: bool | None = None,
         order: Literal["sequential"] | None = None,
         own: bool = False,
+        split: bool = False,
         **loader: Any,
     ) -> Batches:
         """Return this worker's share of ``dataset``, batch by batch; over all workers each sample comes once per pass.
@@ -319,12 +320,16 @@ class SessionWorker(ABC):
         ``own``: ``dataset`` is this worker's alone. Nothing of it is leased to others: this worker goes through all of
         it in each pass, and counts in averages by its samples.
 
+        ``split``: in an island under FSDP, each process reads its part of every batch, and not the whole of it.
+
         The length, ``len(worker.batches(...))``, is this worker's expected share, as in ``total_steps``.
         """
         refuse_clients(self.exchange_now(), "worker.batches")
         stretches = order is not None
         if stretches:
             shuffle = check_order(order, global_batch, shuffle, self._member is not None)
+        if split and self._member is not None:
+            self._member.check_split()
         if own:
             check_own(dataset, global_batch, loader.get("sampler"))
         data, pacer = self._read(dataset, batch_size, global_batch, shuffle, drop_last, loader | {"own_data": own})
@@ -332,7 +337,7 @@ class SessionWorker(ABC):
         first, until = dealer.passes(1 if epochs is None else epochs)
         size, last = data.batch_size, epochs is not None
         asked = (data.length, size, first, until, last, data.order, data.drop_last, data.samples, stretches)
-        plan = BatchPlan(*asked, pace=pacer.share)
+        plan = BatchPlan(*asked, pace=pacer.share, split=split)
         share = self._share_of(dealer, plan, data.streams)
         dealt = self._deal(share, data.read(share, first), pacer)
         place = share.place if stretches else None
