@@ -20,7 +20,7 @@ from taut.strategies.api import Membership
 from taut.strategies.compatibility import combine
 from taut.strategies.periodic.fedavg import FedAvg
 from taut.strategies.registry import parse
-from taut.supervisor.metrics import counted
+from taut.supervisor.metrics import counted, masks_text
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology
@@ -284,6 +284,7 @@ def test_a_worker_that_dies_costs_its_clients_and_nothing_else() -> None:
     assert found.error == "" and found.identical and list(found.gone) == [1]
     said = counted(found.workers[0])
     assert 1 <= said["clients_lost"] <= 2 and said["clients_trained"] == 4 * 8 - said["clients_lost"]
+    assert masks_text(found.workers.values()) == "sums in which no worker saw another one's update"
 
 
 def test_with_masks_and_noise_nobody_sees_a_part_that_has_only_its_own_noise() -> None:
