@@ -1,6 +1,8 @@
 """A script that trains with all that ``taut.join`` and ``worker.step`` take, whole or in an island.
 
-    island_job.py columns|fsdp [--overflow STEP] [--global-batch]
+    island_job.py columns|fsdp|split|dtensor [--overflow STEP] [--global-batch]
+
+``split``: FSDP, each process with its part of every batch; ``dtensor``: cut by torch's parallelize_module.
 
 Its last line is JSON: what this process saw.
 """
@@ -15,7 +17,7 @@ from torch.nn.functional import cross_entropy
 import taut
 
 parser = argparse.ArgumentParser()
-parser.add_argument("cut", choices=("columns", "fsdp"))
+parser.add_argument("cut", choices=("columns", "fsdp", "split", "dtensor"))
 parser.add_argument("--overflow", type=int, default=0)
 parser.add_argument("--global-batch", action="store_true")
 options = parser.parse_args()
@@ -35,8 +37,13 @@ if options.cut == "columns":
         nn.Linear(16, 2),
     )
 else:
+    branch = branch if options.cut == "fsdp" else nn.Linear(16, 8)  # batch norm sees this process's samples alone
     model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 16), branch, nn.Linear(8, 2))
-    if island.size > 1:
+    if options.cut == "dtensor" and island.size > 1:
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+        parallelize_module(model, island.mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    elif island.size > 1:
         from torch.distributed.fsdp import fully_shard
 
         fully_shard(model, mesh=island.mesh)
@@ -54,9 +61,11 @@ def parts(tensors) -> list[torch.Tensor]:
 
 
 moved, overflowed = 0, False
-size = {"global_batch": 50} if options.global_batch else {"batch_size": 25}
+size = {"global_batch": 50} if options.global_batch else {"batch_size": 40 if options.cut == "split" else 25}
+read = 0
 with taut.join(model, optimizer, validate=accuracy, recalibrate=lambda: x.split(100)) as worker:
-    for inputs, targets in worker.batches((x, y), epochs=2, **size):
+    for inputs, targets in worker.batches((x, y), epochs=2, split=options.cut == "split", **size):
+        read += len(targets)
         loss = cross_entropy(model(inputs), targets)
         overflows = 0 < worker.steps == options.overflow and worker.rank == 0
         own = dict(model.named_parameters()).get("3.1.weight") if overflows else None
@@ -69,4 +78,4 @@ with taut.join(model, optimizer, validate=accuracy, recalibrate=lambda: x.split(
             hook.remove()
 
 found = {"score": worker.score, "scale": scaler.get_scale(), "moved": moved, "accuracy": accuracy(model)}
-print(json.dumps(found | {"overflowed": overflowed, "steps": worker.steps, "samples": worker.samples}))
+print(json.dumps(found | {"overflowed": overflowed, "steps": worker.steps, "samples": worker.samples, "read": read}))

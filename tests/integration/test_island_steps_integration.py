@@ -46,12 +46,20 @@ def model_of(folder: Path, name: str) -> dict[str, torch.Tensor]:
     return found
 
 
-@pytest.mark.parametrize("cut", ["columns", pytest.param("fsdp", marks=pytest.mark.long)])
+SAME = ["columns", "split", "dtensor", pytest.param("fsdp", marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize("cut", SAME)
 def test_an_island_clips_scales_and_scores_as_one_process_does(cut: str, tmp_path: Path) -> None:
     """One process of the island overflows, and none of them makes the step."""
     words = ["--strategy", "sync", JOB, cut, "--overflow", "5" if cut == "columns" else "0"]
     (whole,), (one, other) = trained(tmp_path, 1, 1, *words), trained(tmp_path, 2, 2, *words)
-    assert one == other and {**one, "score": 0, "accuracy": 0} == {**whole, "score": 0, "accuracy": 0}
+    assert one == other and whole["read"] == 2000
+    assert one["read"] == (1000 if cut == "split" else 2000), (
+        "each process computes with a half of every batch, or all of it"
+    )
+    known = {"score": 0, "accuracy": 0, "read": 0}
+    assert {**one, **known} == {**whole, **known}
     assert whole["scale"] == (512.0 if cut == "columns" else 1024.0) and whole["moved"] == 0
     assert abs(one["score"] - whole["score"]) < 0.01 > abs(one["accuracy"] - whole["accuracy"])
     mine, theirs = model_of(tmp_path, "run-2-2"), model_of(tmp_path, "run-1-1")
@@ -64,6 +72,9 @@ def test_an_island_clips_scales_and_scores_as_one_process_does(cut: str, tmp_pat
     ("cut", "strategy", "more"),
     [
         ("fsdp", "async", []),
+        pytest.param("split", "async", [], marks=pytest.mark.long),
+        pytest.param("split", "sync", [], marks=pytest.mark.long),
+        pytest.param("dtensor", "async", [], marks=pytest.mark.long),
         ("columns", "sync", ["--global-batch"]),
         pytest.param("columns", "async", ["--global-batch"], marks=pytest.mark.long),
         pytest.param("columns", "averaging:every=4", ["--global-batch"], marks=pytest.mark.long),
@@ -150,3 +161,13 @@ def test_an_island_names_what_it_does_not_do(tmp_path: Path) -> None:
         told = (tmp_path / "taut-runs" / "run" / f"worker-{index}.log").read_text()
         assert [words for words in WORDS if words not in told] == [], told
         assert ("accepted" in told, "main" in told.splitlines()) == (False, index == 0), told
+
+
+def test_batches_are_split_only_where_gradients_are_averaged(tmp_path: Path) -> None:
+    """The law of ``columns`` holds for the same batch at all processes alone."""
+    head, _, _ = REFUSED.partition("refused(lambda")
+    cut = "nn.Sequential(taut.parallel.columns(nn.Linear(4, 4)), nn.Linear(4, 2))"
+    asked = "refused(lambda: worker.batches(torch.zeros(8, 4), batch_size=4, split=True))"
+    (tmp_path / "split.py").write_text(f"{head}with join({cut}) as worker:\n    {asked}\n")
+    told = run(tmp_path, "--workers", "2", "--island", "2", "split.py")
+    assert "split=True) in an island: expected a model that FSDP cuts as a whole" in told and "accepted" not in told

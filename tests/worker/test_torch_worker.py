@@ -232,3 +232,25 @@ def test_a_gradient_is_clipped_by_the_worker_as_by_torch() -> None:
             optimizer.step()
             worker.exchange()
     assert norms[0] == norms[1] < 0.0101
+
+
+@pytest.mark.parametrize("passes", [[20], [1] * 20])
+def test_a_worker_alone_ends_its_loop_when_the_script_asks_for_the_end(passes: list[int]) -> None:
+    model = torch.nn.Linear(1, 1)
+    with taut.join(model, torch.optim.SGD(model.parameters(), lr=0.1)) as worker:
+        for epochs in passes:
+            for x in worker.batches(torch.ones(8, 1), batch_size=4, epochs=epochs):
+                worker.step(model(x).mean())
+                if worker.steps == 3:
+                    worker.end_run("three steps")
+    assert worker.steps == 3 and worker.stopping
+
+
+def test_a_loop_of_the_script_s_own_ends_too() -> None:
+    model = torch.nn.Linear(1, 1)
+    with taut.join(model, torch.optim.SGD(model.parameters(), lr=0.1)) as worker:
+        for _ in range(20):
+            worker.step(model(torch.ones(4, 1)).mean())
+            if worker.steps == 3:
+                worker.end_run()
+    assert worker.steps == 4, "the next step finds that the run is over"

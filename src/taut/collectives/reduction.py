@@ -61,7 +61,7 @@ class Reduction:
         if segment_elements < 1:
             raise Misuse(f"segments of {segment_elements} elements", "at least 1")
         self._plan = plan(program, segment_elements)
-        _check(buffer, self._plan, program.length)
+        _check(buffer, self._plan, program.length, wire.dtype)
         self.buffer, self._wire = buffer, wire
         self.done = False
         self._bytes = memoryview(buffer.view(np.uint8)).toreadonly()  # type: ignore[arg-type]  # it is a buffer
@@ -151,11 +151,11 @@ class Reduction:
         return memoryview(bytes(view)) if step.copy else view
 
 
-def _check(buffer: Vector, parts: ReductionPlan, length: int | None) -> None:
+def _check(buffer: Vector, parts: ReductionPlan, length: int | None, dtype: np.dtype[np.float32]) -> None:
     if buffer.ndim != 1 or not buffer.flags.c_contiguous or not buffer.flags.writeable:
         raise Misuse(f"a buffer of shape {buffer.shape}", "a contiguous vector that can be written to")
     if len(buffer) < parts.needs or length not in (None, len(buffer)):
         expected = parts.needs if length is None else length
         raise Misuse(f"a buffer of {len(buffer)} elements", f"{expected}, the length that the program is for")
-    if buffer.dtype != np.float32:
-        raise Misuse(f"a buffer of {buffer.dtype}", "float32")
+    if buffer.dtype != dtype:
+        raise Misuse(f"a buffer of {buffer.dtype}", str(dtype))

@@ -36,10 +36,15 @@ class Wire:
         """Return whether all is float32."""
         return self.name == FULL
 
+    @property
+    def dtype(self) -> np.dtype[np.float32]:
+        """Return the type of the buffer's elements, which are summed."""
+        return np.dtype(np.float32)
+
     def nbytes(self, lo: int, hi: int) -> int:
         """Return how many bytes elements ``lo..hi-1`` take."""
         if self.full:
-            return _FULL_NBYTES * (hi - lo)
+            return self.dtype.itemsize * (hi - lo)
         halves = max(0, min(hi, self.exact) - lo)
         return _HALF_NBYTES * halves + _FULL_NBYTES * (hi - lo - halves)
 
@@ -54,7 +59,7 @@ class Wire:
     def read(self, data: bytes | memoryview, lo: int, hi: int) -> Vector:
         """Return the elements that ``write`` has written."""
         if self.full:
-            return np.frombuffer(data, np.float32)
+            return np.frombuffer(data, self.dtype)
         halves = max(0, min(hi, self.exact) - lo)
         found = np.empty(hi - lo, np.float32)
         found[:halves] = self._from(np.frombuffer(data, np.float16 if self.name == "fp16" else np.uint16, halves))

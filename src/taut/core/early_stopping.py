@@ -1,4 +1,4 @@
-"""Early stopping: a run ends when its score has not become better for some evaluations. Pure.
+"""Early stopping: a run ends when its score has not become better for some evaluations, or a script says so. Pure.
 
     better_t:  s_t > best + delta    (s_t < best - delta where a lower score is better)
     stop at t: none of the last ``patience`` evaluations was better
@@ -16,7 +16,8 @@ BEST_MODEL = "best.safetensors"  # in the run's folder: the model of the best ev
 
 
 class EarlyStopping(Struct):
-    """The best score so far, and how many evaluations have passed since. ``patience`` 0: the run never stops early.
+    """The best score so far, and how many evaluations have passed since. ``patience`` 0: no score stops the run.
+    ``asked``: the reason for which the main worker's script asked for the end.
 
     >>> rule = EarlyStopping(patience=2)
     >>> [rule.heard(step, score, lower=False) for step, score in ((10, 0.5), (20, 0.5), (30, 0.7))]
@@ -30,6 +31,7 @@ class EarlyStopping(Struct):
     best: float | None = None
     step: int = 0  # of the best score
     since: int = 0  # evaluations that were not better
+    asked: str = ""
 
     def heard(self, step: int, score: float | None, lower: bool) -> bool:
         """Take the score of an evaluation after ``step`` steps; None: it was not finite. Return whether it is better."""
@@ -46,7 +48,7 @@ class EarlyStopping(Struct):
     @property
     def reason(self) -> str:
         """Return why to stop now; an empty text if there is no reason."""
-        if not self.patience or self.since < self.patience:
-            return ""
+        if self.asked or not self.patience or self.since < self.patience:
+            return self.asked
         since = "" if self.best is None else f" since {self.best:g} after {self.step} steps"
         return f"stopped early: no better score in {self.patience} evaluations{since}"

@@ -96,6 +96,28 @@ def privacy_text(made: Iterable[Statistics]) -> str:
     return f"{epsilon}, against who sees the models of {most['noisy_rounds']:.0f} rounds"
 
 
+def masks_text(made: Iterable[Statistics]) -> str:
+    """Return what masked sums kept back; empty where no sum was masked.
+
+    >>> masks_text([Statistics(counted="rounds=9 withheld=0 unusable=0"), Statistics()])
+    "sums in which no worker saw another one's update"
+    >>> masks_text([Statistics(counted="withheld=2 unusable=0"), Statistics(counted="withheld=1 unusable=3")])[50:]
+    '2 rounds withheld, for which fewer than three workers had trained; 3 updates too large to be written'
+    """
+    known = [each for each in map(counted, made) if {"withheld", "unusable"} <= each.keys()]
+    if not known:
+        return ""
+    parts = ["sums in which no worker saw another one's update"]
+    if withheld := max(each["withheld"] for each in known):
+        parts.append(f"{withheld:.0f} rounds withheld, for which fewer than three workers had trained")
+    if unusable := sum(each["unusable"] for each in known):
+        parts.append(f"{unusable:.0f} updates too large to be written")
+    return "; ".join(parts)
+
+
+END_TEXTS = (("clients", clients_text), ("privacy", privacy_text), ("masked", masks_text))  # said when a run ends
+
+
 def compression(statistics: Statistics) -> float | None:
     """Return the ratio of bytes that a ring all-reduce of float32 gradients would have sent to the bytes sent; None
     without peers or before the first byte.

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from taut.core.messages import Done, Failed, Message, Statistics
+from taut.core.messages import Done, EndRun, Failed, Message, Statistics
 from taut.errors import Misuse, NonFiniteLoss, PeerLost, Stopping, SupervisorLost
 from taut.worker.clients.rounds import Parts, Rounds
 from taut.worker.clients.trainer import Trainer, refuse_clients
@@ -80,6 +80,7 @@ class SessionWorker(ABC):
         self._pacers: dict[int, Pacer] = {}  # by the global batch: what was measured in one loop counts in the next
         self._rounds: Rounds | None = None  # of clients
         self._batches_used = False
+        self._ended = False  # by the script, of a worker alone
         self._closed = False
         self._keeper: Checkpointer | None = None
         self._passes_refused = 0  # calls of batches() that found the run stopping
@@ -240,7 +241,20 @@ class SessionWorker(ABC):
     @property
     def stopping(self) -> bool:
         """Return whether the run is being drained: finish what you are at."""
-        return self._session is not None and self._session.stopping
+        return self._ended if self._session is None else self._session.stopping
+
+    def end_run(self, reason: str = "") -> None:
+        """End the run in order, for all workers: ``if worker.loss < 0.01: worker.end_run("good enough")``.
+
+        The main worker's word counts (``is_main``), since every worker sees other losses; on another worker this does
+        nothing. ``batches`` and ``rounds`` end soon after; a loop without them looks at ``stopping``. Where the process
+        of the main worker dies before it is heard, the next main worker decides."""
+        if self._member is not None:
+            raise Misuse("worker.end_run in an island", "a run without --island", "break the loop in all processes alike")
+        if self._session is None:
+            self._ended = True
+        elif self.is_main:
+            self._session.say(EndRun(str(reason)[:4000]))
 
     @property
     def is_main(self) -> bool:
@@ -284,6 +298,7 @@ class SessionWorker(ABC):
         drop_last: bool | None = None,
         order: Literal["sequential"] | None = None,
         own: bool = False,
+        split: bool = False,
         **loader: Any,
     ) -> Batches:
         """Return this worker's share of ``dataset``, batch by batch; over all workers each sample comes once per pass.
@@ -305,12 +320,16 @@ class SessionWorker(ABC):
         ``own``: ``dataset`` is this worker's alone. Nothing of it is leased to others: this worker goes through all of
         it in each pass, and counts in averages by its samples.
 
+        ``split``: in an island under FSDP, each process reads its part of every batch, and not the whole of it.
+
         The length, ``len(worker.batches(...))``, is this worker's expected share, as in ``total_steps``.
         """
         refuse_clients(self.exchange_now(), "worker.batches")
         stretches = order is not None
         if stretches:
             shuffle = check_order(order, global_batch, shuffle, self._member is not None)
+        if split and self._member is not None:
+            self._member.check_split()
         if own:
             check_own(dataset, global_batch, loader.get("sampler"))
         data, pacer = self._read(dataset, batch_size, global_batch, shuffle, drop_last, loader | {"own_data": own})
@@ -318,7 +337,7 @@ class SessionWorker(ABC):
         first, until = dealer.passes(1 if epochs is None else epochs)
         size, last = data.batch_size, epochs is not None
         asked = (data.length, size, first, until, last, data.order, data.drop_last, data.samples, stretches)
-        plan = BatchPlan(*asked, pace=pacer.share)
+        plan = BatchPlan(*asked, pace=pacer.share, split=split)
         share = self._share_of(dealer, plan, data.streams)
         dealt = self._deal(share, data.read(share, first), pacer)
         place = share.place if stretches else None
@@ -529,11 +548,11 @@ class SessionWorker(ABC):
             self._loss.read()  # the step is queued on the device by now: this waits for its forward pass alone
         self._hooks.exchanging(asked)
         self.steps += 1
+        if self.stopping and not self._batches_used:
+            raise Stopping  # the script's own loop knows nothing of the drain
         if self._session is None:
             self.watch.charge("compute")
             return
-        if self.stopping and not self._batches_used:
-            raise Stopping  # the script's own loop knows nothing of the drain
         self._metrics.send_due()
         self._before_change()
         self._session.after_step(self.step_samples(), self.step_rate())

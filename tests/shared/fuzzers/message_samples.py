@@ -32,6 +32,7 @@ EXAMPLES: tuple[m.Message, ...] = (
     m.Logged([m.MetricPoint(3, "accuracy", 0.5)]),
     m.LoggedImage(3, "samples"),
     m.Validated(200, 0.93, took_s=0.5),
+    m.EndRun("no better for 3 passes"),
     m.LeaseRequest(0, 100, 8, False),
     m.LeaseTaken(m.Lease(2**61 + 3, 0, 0, 8), 100),
     m.ReserveSeen(5, 12),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scripted import Restarted, Scripted
 
-from taut.core.messages import Drain, MetricPoint, Validated
+from taut.core.messages import Drain, EndRun, MetricPoint, Validated
 from taut.supervisor.run.actions import KeepMetrics
 
 
@@ -45,3 +45,23 @@ def test_when_the_main_worker_dies_the_next_one_s_scores_go_on_where_its_ended()
     run.say(1, Validated(30, 0.45))
     (told,) = run.heard(1, Drain)
     assert told.reason == "stopped early: no better score in 2 evaluations since 0.5 after 10 steps"
+
+
+def test_the_main_worker_s_script_ends_the_run_for_all_and_another_one_s_does_not() -> None:
+    run = Scripted(3)
+    run.train(0, 1, 2)
+    run.say(1, EndRun("my loss is small"))
+    assert not run.heard(0, Drain)
+    run.exit(0)
+    run.say(1, EndRun("my loss is small"))
+    run.say(1, EndRun("another reason"))
+    assert {run.heard(rank, Drain)[-1].reason for rank in (1, 2)} == {"ended by the script: my loss is small"}
+
+
+def test_a_supervisor_that_comes_back_knows_that_the_script_asked_for_the_end() -> None:
+    run = Restarted(2)
+    run.train(0, 1)
+    run.cluster.early.asked = "ended by the script"
+    run.keep()
+    run.come_back()
+    assert run.cluster.early.reason == "ended by the script"

@@ -16,7 +16,7 @@ from taut.cli.output.progress_bar import RecentRates, progress_bar, progress_tex
 from taut.core.early_stopping import BEST_MODEL
 from taut.core.messages import TIME_PARTS, Statistics
 from taut.quantities import size
-from taut.supervisor.metrics import clients_text, cluster_rate, privacy_text, rate, total
+from taut.supervisor.metrics import END_TEXTS, cluster_rate, rate, total
 from taut.supervisor.view import ClusterView, Outcome, WorkerRow, grouped
 
 ROWS_BESIDE = 6  # of the display, beside the workers' lines: the heading, the bar, figures, and some of what came before
@@ -164,7 +164,7 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
         if together.bytes_sent:
             console.print(f"exchange: {exchange_text(together)}", soft_wrap=True)
         console.print(f"replicas: {replicas_text(outcome)}", soft_wrap=True)
-    for kind, text in (("clients", clients_text), ("privacy", privacy_text)):
+    for kind, text in END_TEXTS:
         told = text(row.statistics for row in rows)
         if told:
             console.print(f"{kind}: {told}", soft_wrap=True)

@@ -174,6 +174,12 @@ class Validated(Tidy, Message, frozen=True):
     note: Text = ""
 
 
+class EndRun(Tidy, Message, frozen=True):
+    """The script on this worker asks for the end of the run, for this reason."""
+
+    reason: Text = ""
+
+
 class Done(Message, frozen=True):
     """The worker's loop is over. ``leaving``: it goes now and does not wait for the end of the run. ``begun``: leases
     that are partly trained on; other unreported leases were never begun. ``said``: as in ``Heartbeat``."""
@@ -305,4 +311,5 @@ WorkerMessage = (
     | CheckpointBegun
     | CheckpointDone
     | Validated
+    | EndRun
 )

@@ -30,6 +30,7 @@ import numpy as np
 
 from taut.strategies.allreduce.compressed_group import CompressedGroup, pays
 from taut.strategies.allreduce.group import OWN_NUMBERS, Group
+from taut.strategies.allreduce.masked_group import MaskedGroup
 from taut.strategies.allreduce.robust_group import RobustGroup, Voters, everybody
 from taut.strategies.allreduce.round_agreement import Contribution, MemberRound
 from taut.strategies.api import Local, Membership, Note, Tell, Vector, VectorCoder
@@ -56,9 +57,12 @@ def group_of(
     robust: str = "none",
     voters: Voters = everybody,
     own: bool = False,
+    masked: bool = False,
 ) -> Group:
-    """Return the group that makes the mean of the weights: the robust one where ``robust`` is not none, and one of
-    differences where the run's codec makes them shorter."""
+    """Return the group that makes the mean of the weights: the robust one where ``robust`` is not none, the one of masked
+    sums where they are ``masked``, and one of differences where the run's codec makes them shorter."""
+    if masked:
+        return MaskedGroup(membership, len(local.x), schedule)
     if robust != "none":
         return RobustGroup(membership, len(local.x), robust, voters)
     if local.coder is not None and compresses(local.coder):

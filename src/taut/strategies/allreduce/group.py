@@ -170,7 +170,7 @@ class Group(RoundAgreement):
         if len(payload) != buffer.nbytes:
             raise MalformedMessage(f"a result of {len(payload)} bytes instead of {buffer.nbytes}")
         self._behind = False
-        self._put(buffer, np.frombuffer(payload, np.float32))
+        self._put(buffer, np.frombuffer(payload, self._wire.dtype))
         self._complete(buffer)
         return []
 

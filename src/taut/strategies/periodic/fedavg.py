@@ -17,6 +17,8 @@ other, each from the round's first weights (``client_rounds.py``, and ``worker/c
 gives the mean of its clients' weights, by their samples, so the mean over the workers is that over all drawn clients.
 ``clip`` and ``noise``: what of a client shows in the mean is bounded (``client_noise.py``).
 
+``masked``: workers see the sum of a round and no part of it (``masked_round.py``).
+
 Paper: McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Decentralized Data".
 """
 
@@ -35,11 +37,13 @@ from taut.errors import Misuse
 from taut.specs import check_share, check_whole
 from taut.strategies.allreduce.difference_group import group_of
 from taut.strategies.allreduce.group import OWN_NUMBERS
+from taut.strategies.allreduce.masked_group import MaskedGroup
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
 from taut.strategies.api import Completeness, Local, Membership, MethodAction, StrategyInfo, Tell, Vector
 from taut.strategies.periodic.client_noise import NoiseLedger, check_privacy
 from taut.strategies.periodic.client_rounds import ClientPart, ClientRound, dealt, drawn_clients
+from taut.strategies.periodic.masked_round import check_enough, check_left, check_masked, take_withheld
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
 if TYPE_CHECKING:
@@ -51,14 +55,18 @@ FEWEST = 3  # so many that a median can outvote one
 @dataclass
 class FedAvgState(PeriodicState):
     """A worker's state. ``chosen``: how many rounds it was chosen for; ``idle_round``: no worker trained in the last
-    round. If robust: ``common``, the last round's mean; ``gave``: steps and samples of the round under way. With clients:
-    ``part``, what this worker has trained for the round, once that is complete; ``opening``: it asks for the next round's
-    clients; ``trained_clients`` and ``lost_clients``, of all workers' rounds so far; ``ledger``: of the noise in them."""
+    round. If robust or masked: ``common``, the last round's mean; ``gave``: steps and samples of the round under way.
+    If masked: ``withheld``, how many rounds this worker had something for that was not taken; ``kept``: steps and samples
+    that still wait for a round. With clients: ``part``, what this worker has trained for the round, once it is complete;
+    ``opening``: it asks for the next round's clients; ``trained_clients`` and ``lost_clients``, of all workers' rounds so
+    far; ``ledger``: of the noise in them."""
 
     chosen: int = 0
     idle_round: bool = False
     common: Vector | None = None
     gave: tuple[int, int] | None = None
+    withheld: int = 0
+    kept: tuple[int, int] = (0, 0)
     part: ClientPart | None = None
     opening: bool = False
     trained_clients: int = 0
@@ -76,7 +84,7 @@ class FedAvg(Periodic):
     chosen, at least three: all of them count alike then, and every worker sends to every other. ``clients``: how many
     there are, where ``worker.rounds`` trains clients and ``fraction`` is of them; 0: each worker is one. ``clip``: the
     norm that no client's update exceeds. ``noise``: its standard deviation, as a multiple of ``clip``; ``delta``: the
-    probability for which the run's epsilon is reported.
+    probability for which the run's epsilon is reported. ``masked``: whether the all-reduce is of masked integers.
 
     >>> import numpy as np
     >>> from taut.testing.worlds.method_world import MethodWorld
@@ -100,6 +108,7 @@ class FedAvg(Periodic):
     clip: float = math.inf
     noise: float = 0.0
     delta: float = 1e-5
+    masked: bool = False
 
     def __post_init__(self) -> None:
         check_share(self, "fraction")
@@ -116,8 +125,11 @@ class FedAvg(Periodic):
             )
             raise Misuse(f"fedavg:clients={self.clients},{other}", "clients, or the other", remedy)
         check_privacy(self.clip, self.noise, self.delta)
+        check_masked(self.masked, self.robust)
 
     def check_shape(self, shape: Shape, workers: int) -> None:
+        if self.masked:
+            check_enough(workers, self._chosen(self.clients or workers))
         if self.clip < math.inf and not self.clients:
             remedy = "with --clients 100, say, and worker.rounds in the script"
             raise Misuse(f"fedavg:clip={self.clip:g} without clients", "clients, whose updates are clipped", remedy)
@@ -133,22 +145,26 @@ class FedAvg(Periodic):
 
     @property
     def takes_newcomers(self) -> bool:
-        return not self.noise  # one would begin with the weights of a worker that is training a client
+        return not (self.noise or self.masked)  # one would begin with the weights of a worker that trains
 
     def check_codec(self, codec: str) -> None:
         super().check_codec(codec)
         if self.noise and codec != "dense":
             given = f"codec {codec!r} with fedavg:noise={self.noise:g}"
             raise Misuse(given, "dense: the noise is in the sum of whole updates", "leave noise out, or the codec")
+        if self.masked and codec != "dense":
+            given = f"codec {codec!r} with fedavg:masked=on"
+            raise Misuse(given, "dense: masks are added to whole vectors of integers", "leave masked out, or the codec")
 
     @property
     def shares_speeds(self) -> bool:
-        # else a round has as many samples of each worker, or its clients'
-        return self.robust == "none" and not (self.samples or self.clients)
+        # else a round has as many samples of each worker, or its clients', or nobody is told of one worker
+        return self.robust == "none" and not (self.samples or self.clients or self.masked)
 
     def start(self, membership: Membership, local: Local) -> FedAvgState:
-        group = group_of(membership, local, self.schedule, self.robust, self._voters)
-        return FedAvgState(local, membership, group, common=None if self.robust == "none" else local.x.copy())
+        group = group_of(membership, local, self.schedule, self.robust, self._voters, masked=self.masked)
+        remembers = self.masked or self.robust != "none"
+        return FedAvgState(local, membership, group, common=local.x.copy() if remembers else None)
 
     def _voters(self, members: Collection[int], completed: int, says: Sequence[float]) -> Collection[int]:
         """Return the chosen workers; all, in the last round or if most say that no worker trained in the last round."""
@@ -214,12 +230,16 @@ class FedAvg(Periodic):
         )
 
     def join(self, state: FedAvgState) -> list[Tell]:
+        if self.masked:
+            check_left(state)
         if self.clients:
             return self._join_clients(state)
         state.chosen += state.steps > 0
-        state.gave = (state.steps, state.samples) if state.samples else None
-        idle = () if state.common is None else (float(state.idle_round),)
-        return self.begin(state, state.local.x, float(state.samples), *idle, keeps=True)
+        (steps, samples), state.kept = state.kept, (0, 0)
+        steps, samples = state.steps + steps, state.samples + samples
+        state.gave = (steps, samples) if samples else None
+        idle = (float(state.idle_round),) if self.robust != "none" else ()
+        return self.begin(state, state.local.x, float(samples), *idle, keeps=True)
 
     def _join_clients(self, state: FedAvgState) -> list[Tell]:
         part, state.part = state.part or ClientPart(), None
@@ -244,15 +264,22 @@ class FedAvg(Periodic):
         state.local.x += mean * np.float32(weight / (self.fraction * self.clients))
 
     def conclude(self, state: FedAvgState) -> None:
+        if isinstance(state.group, MaskedGroup) and state.group.withheld:
+            take_withheld(state, state.group, clients=self.clients > 0)
+            return
         if self.clients and (state.trained or self.noise):
             if state.trained:
                 self._take_clients(state)
+            if state.common is not None:
+                state.common[:] = state.local.x
             return
         state.idle_round = not state.trained
         if isinstance(state.group, RobustGroup) and state.common is not None:
             self._take(state, state.group, state.common)
         elif state.trained or state.newcomers:
             state.group.mean(state.local.x)
+            if state.common is not None:
+                state.common[:] = state.local.x
 
     def _take(self, state: FedAvgState, group: RobustGroup, common: Vector) -> None:
         """Set x to the mean, plus this worker's changes if the mean should contain them and does not yet."""
@@ -273,6 +300,8 @@ class FedAvg(Periodic):
 
     def figures(self, state: FedAvgState) -> dict[str, float]:
         found = {**super().figures(state), "rounds_trained": state.chosen}
+        if isinstance(state.group, MaskedGroup):
+            found |= {"withheld": state.withheld, "unusable": state.group.unusable}
         if self.clients:
             found |= {"clients_trained": state.trained_clients, "clients_lost": state.lost_clients}
         if state.ledger.epsilon is not None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from taut.core.messages import Digest, Drain, Finish, HandedOver, Saved, Upload, UploadSeen
 from taut.errors import MalformedMessage
-from taut.supervisor.metrics import clients_text, privacy_text
+from taut.supervisor.metrics import END_TEXTS
 from taut.supervisor.run import verdict as verdicts
 from taut.supervisor.run.actions import ExpectModel, KeepStatistics, Outbox, Save, SaveIndex, TakeModel
 from taut.supervisor.run.workers import WorkerEntry, WorkerTable
@@ -118,7 +118,7 @@ class Ending(Struct):
         if self.verdict.identical:
             said = f"{len(ranks)} replicas are identical" if len(ranks) > 1 else "there is one replica"
             self.outbox.record("verdict", f"{said} ({self.verdict.digest[:12]})")
-        for kind, text in (("clients", clients_text), ("privacy", privacy_text)):
+        for kind, text in END_TEXTS:
             told = text(worker.statistics for worker in live)
             if told:
                 self.outbox.record(kind, told)

@@ -47,6 +47,8 @@ class MessageHandlers(Struct):
                 self.admission.outbox.add(KeepImage(worker.rank, step, name, payloads[0]))
             case msg.Validated():
                 self._validated(worker, message)
+            case msg.EndRun(reason):
+                self._asked_to_end(worker, reason)
             case msg.Returned():
                 self._returned(worker, message, now)
             case msg.Ready(phase) if worker.state == "joining" and phase == worker.first_phase:
@@ -154,7 +156,7 @@ class MessageHandlers(Struct):
         outbox, after = self.admission.outbox, f"after {message.step} steps of worker {worker.rank}"
         outbox.add(KeepMetrics(worker.rank, [msg.MetricPoint(message.step, "validation", message.score)]))
         better = False
-        if worker.rank == min((one.rank for one in self.admission.members.live()), default=worker.rank):
+        if self._is_main(worker):
             better = self.early.heard(message.step, message.score, message.lower_is_better)
         if message.note:
             outbox.record("validation", f"{after}: {message.note}")
@@ -162,6 +164,14 @@ class MessageHandlers(Struct):
             score = "not finite" if message.score is None else f"{message.score:g}"
             best = ", the best so far" if better else ""
             outbox.record("validation", f"{score} {after}{best} ({message.took_s:.2f} s)")
+
+    def _asked_to_end(self, worker: WorkerEntry, reason: str) -> None:
+        """End the run if the main worker asks for it: workers' losses differ, and one of them must decide."""
+        if self._is_main(worker) and not self.early.asked:
+            self.early.asked = f"ended by the script: {reason}" if reason else "ended by the script"
+
+    def _is_main(self, worker: WorkerEntry) -> bool:
+        return bool(worker.rank == min((one.rank for one in self.admission.members.live()), default=worker.rank))
 
     def _ready(self, worker: WorkerEntry) -> None:
         worker.state = "ready"

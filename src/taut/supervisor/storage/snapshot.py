@@ -140,7 +140,7 @@ def recall(
     for name in _LEDGER:
         setattr(ledger, name, getattr(kept, name))
     if kept.early is not None:
-        for name in ("best", "step", "since"):
+        for name in ("best", "step", "since", "asked"):
             setattr(cluster.early, name, getattr(kept.early, name))
     cluster.ending.reason = kept.drain
     if kept.drain is not None:

@@ -34,6 +34,7 @@ class BatchPlan:
     samples: int = 0  # a digest of which samples they are, where the data set is a part of another
     stretches: bool = False  # leases as long as may be: each batch is to follow the one before it
     pace: BatchShare | None = None  # this worker's share of a global batch, which the size of a batch follows
+    split: bool = False  # each process of an island reads a part of every batch
 
     def __post_init__(self) -> None:
         if self.length < 1:

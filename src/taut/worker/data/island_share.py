@@ -1,4 +1,9 @@
-"""The batches of an island: process 0 gets them from its leases, and tells the others which samples each has."""
+"""The batches of an island: process 0 gets them from its leases, and tells the others which samples each has.
+
+Where batches are ``split`` (FSDP, which averages gradients), process i of p reads the samples i, i + p, ... of each. All
+read equally many, so that the mean of their means is the batch's: where p does not divide a batch, its first samples
+count twice.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +19,21 @@ from taut.worker.joining.island_member import BATCH, OVER, PIECE, TURN
 
 if TYPE_CHECKING:
     from taut.core.messages import Lease
+    from taut.parallel.island import Island
     from taut.worker.joining.island_member import IslandMember
     from taut.worker.session import WorkerSession
+
+
+def part_of(batch: Indices, group: Island) -> Indices:
+    """Return what this process of an island reads of a batch that is split.
+
+    >>> from taut.parallel.island import Island
+    >>> [part_of(np.arange(5), Island(rank, 2)).tolist() for rank in (0, 1)]
+    [[0, 2, 4], [1, 3, 0]]
+    """
+    each = -(-len(batch) // group.size)
+    return batch[(group.rank + group.size * np.arange(each)) % len(batch)]
+
 
 Parts = Sequence[tuple["Lease", int, bool]]  # of a batch: its leases, with its samples of each
 
@@ -43,7 +61,7 @@ class LeadingShare(Share):
         pieces = list(self._pieces())
         for number, (epoch, start, samples) in enumerate(pieces, 1):
             self._member.say(BATCH if number == len(pieces) else PIECE, epoch, start, samples)
-        return batch
+        return part_of(batch, self._member.group) if self._plan.split else batch
 
     def _say_turn(self) -> None:
         self._member.say(TURN, 0, 0, 0)
@@ -88,7 +106,8 @@ class FollowingShare(Share):
                 raise StopIteration
             pieces.append(self._dealer.pass_order(epoch, self._plan)[start : start + samples])
         self._waiting.append(sum(map(len, pieces)))
-        return np.concatenate(pieces)
+        batch = np.concatenate(pieces)
+        return part_of(batch, self._member.group) if self._plan.split else batch
 
     def handed(self) -> int:
         return self._waiting[0] if self._waiting else 0

@@ -48,7 +48,7 @@ class IslandMember:
         check_device(((name, local(each)) for name, each in model.named_parameters()), "cpu")
         _check_ddp(model, group)
         _check_meshes(model, group.size)
-        _check_fsdp(model, group)
+        self._averages = _check_fsdp(model, group)  # gradients, over the processes
         self.group = group
         self.filed_under = 0  # in checkpoints: the rank of process 0, which all processes of the island have in common
         holders = held_by(model, group)
@@ -62,6 +62,16 @@ class IslandMember:
                 "a model that is cut, each process with a part of its own",
                 "taut.parallel cuts layers; without a cut, leave --island out",
             )
+
+    def check_split(self) -> None:
+        """Raise ``Misuse`` unless the gradients of the island's processes are averaged, all of them: each process may
+        compute with a part of every batch then."""
+        if not self._averages or self.alike:
+            expected = "a model that FSDP cuts as a whole, which averages the gradients of the processes"
+            remedy = (
+                "fully_shard(model, mesh=taut.parallel.island().mesh); or leave split out: all compute the whole batch"
+            )
+            raise Misuse("worker.batches(..., split=True) in an island", expected, remedy)
 
     def share(self) -> None:
         """Give all processes process 0's values of what they hold alike, after an exchange has moved them."""
@@ -167,15 +177,16 @@ class IslandMember:
             session.comm.run_turn(session.exchange.own_turn(0), session.watch)
 
 
-def _check_fsdp(model: nn.Module, group: Island) -> None:
-    """Refuse parameters that FSDP pads: it moves them to memory of its own."""
+def _check_fsdp(model: nn.Module, group: Island) -> bool:
+    """Refuse parameters that FSDP pads: it moves them to memory of its own. Return whether FSDP cuts the model."""
     module = sys.modules.get("torch.distributed.fsdp")
     if module is None or not any(isinstance(each, module.FSDPModule) for each in model.modules()):
-        return
+        return False
     for name, parameter in model.named_parameters():
         if parameter.shape and parameter.shape[0] % group.size:
             given = f"{name!r} of shape {tuple(parameter.shape)} under FSDP in an island of {group.size}"
             raise Misuse(given, f"a first dimension that {group.size} divides")
+    return True
 
 
 def _check_meshes(model: nn.Module, size: int) -> None:
