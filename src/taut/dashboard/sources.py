@@ -15,7 +15,7 @@ from taut.dashboard.view_model import Seen, event_lines, from_store, from_view, 
 from taut.supervisor.control import Order, order
 from taut.supervisor.metrics import finite, total
 from taut.supervisor.storage.previous_run import read_previous_run
-from taut.supervisor.storage.store_follower import StoreFollower
+from taut.supervisor.storage.store_follower import MOST_STATISTICS, StoreFollower
 from taut.supervisor.storage.store_reader import DamagedRun, StatisticRecord, StoredRun, opened, read_run
 
 if TYPE_CHECKING:
@@ -28,13 +28,16 @@ MODEL_FILES, MOST_FILES = ("*.safetensors", "*.pt", "checkpoints/*/*"), 200
 
 class Source(Protocol):
     """A run that can be looked at. ``look`` is called about once a second, from one thread, and must not take long;
-    ``about`` and ``obeyed``, which carries out an order, from other ones, and may."""
+    ``about`` and ``obeyed``, which carries out an order, from other ones, and may. ``runs_dir``: of all runs."""
 
     def look(self) -> Seen: ...
 
     def about(self) -> About: ...
 
     def obeyed(self, given: Order) -> str: ...
+
+    @property
+    def runs_dir(self) -> Path: ...
 
 
 class SupervisorSource:
@@ -54,12 +57,17 @@ class SupervisorSource:
     def obeyed(self, given: Order) -> str:
         return obeyed(self._supervisor.run_dir, given)
 
+    @property
+    def runs_dir(self) -> Path:
+        return self._supervisor.run_dir.parent
+
 
 class StoreSource:
-    """Follows the store of the run in ``run_dir``. ``history``: the run's curves up to now, from the statistics."""
+    """Follows the store of the run in ``run_dir``. ``history``: the run's curves up to now, from the statistics, of which
+    ``most`` are read."""
 
-    def __init__(self, run_dir: Path, secret_for_all: bool) -> None:
-        self._tail, self._secret_for_all = StoreFollower(run_dir), secret_for_all
+    def __init__(self, run_dir: Path, secret_for_all: bool, most: int = MOST_STATISTICS) -> None:
+        self._tail, self._secret_for_all = StoreFollower(run_dir, most), secret_for_all
         self._latest: dict[int, Statistics] = {}
         self._events: deque[EventLine] = deque(maxlen=KEPT_EVENTS)
         self._last_s = 0.0
@@ -80,6 +88,10 @@ class StoreSource:
 
     def obeyed(self, given: Order) -> str:
         return obeyed(self._tail.run_dir, given)
+
+    @property
+    def runs_dir(self) -> Path:
+        return self._tail.run_dir.parent
 
     def _take(self) -> StoredRun:
         fresh = self._tail.read()

@@ -90,13 +90,17 @@ def told(settings: Mapping[str, object], run_dir: Path, resume: Found | None, ha
 
 def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -> RunPlan:
     """Return the settings that the state machine needs; the workers read the rest."""
-    from taut.strategies.compatibility import combine
+    from taut.strategies.compatibility import codec_name, codecs_in_use, combine
     from taut.strategies.phases import parse_schedule
     from taut.strategies.rate_scaling import scaling_in
 
     strategy = parse_schedule(settings.get("strategy") or "async")  # type: ignore[arg-type]  # it says so itself
     topology, finish = (None if settings.get(key) is None else str(settings[key]) for key in ("topology", "finish"))
     chosen, text = combine(strategy, topology, finish=finish), json.dumps(plain(settings))
+    codec = None if settings.get("codec") is None else str(settings["codec"])
+    used = codecs_in_use(strategy, topology or "complete", [codec])
+    alone = _hold_each_other(settings)
+    fixed = "" if chosen.admits_late else "whose strategy, as it is set, holds its workers together (gloo, nccl)"
     if workers < 1:
         raise Misuse(f"{workers} workers", "at least 1", "leave it out to run alone")
     if len(text) > 4096:
@@ -113,9 +117,22 @@ def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -
         rate_scaling=scaling_in(settings, workers),
         resumed="resume" in settings,
         part=int(str(settings.get("part", 0))),
+        tethered=any(codec_name(each) == "tether" for each in used),
+        cannot_pause=alone or fixed,
+        cannot_scale=_parts(settings) or fixed,
         early_stop=parse_early_stop(settings["stop_early"]) if settings.get("stop_early") else None,
         checkpoint_every=parse_interval(settings["checkpoint_every"]) if settings.get("checkpoint_every") else None,
     )
+
+
+def _parts(settings: Mapping[str, object]) -> str:
+    """Return "of islands" for a run that trains one part of a model; each part has a supervisor of its own."""
+    return "of islands" if int(str(settings.get("island") or 1)) > 1 else ""
+
+
+def _hold_each_other(settings: Mapping[str, object]) -> str:
+    """Return why no worker of the run can be paused alone; empty where one can."""
+    return _parts(settings) or ("of clients, whose rounds wait for every worker" if settings.get("clients") else "")
 
 
 def open_journal(

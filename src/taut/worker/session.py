@@ -203,6 +203,28 @@ class WorkerSession:
         status = self.comm.status
         return status.leave is not None and status.drain is None
 
+    @property
+    def rate(self) -> float:
+        """Return by what the run's owner multiplies all learning rates now."""
+        return self.comm.status.steering.rate
+
+    def stand_still(self) -> None:
+        """Wait, between two steps, as long as the run's owner has paused this worker. Others that meet it in rounds get
+        turns without data, as where it waits for data."""
+        while self.comm.status.steering.paused and self.started and not (self.stopping or self.exchange.gathering):
+            try:
+                self.exchange.wait(self._may_stand_up, again=do_nothing)
+                self.watch.charge("wait")
+                if self.keeper is not None:
+                    self.keeper.while_waiting()
+                    self.keeper.before_change()
+                self.follow()
+            except GivenUp as error:
+                self.come_back(error)
+
+    def _may_stand_up(self, status: RunStatus) -> bool:
+        return not status.steering.paused or self._may_go_on(status)
+
     def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:
         """Exchange gradients, where the strategy does: they are there, and the optimizer has not moved yet."""
         while True:
@@ -223,6 +245,7 @@ class WorkerSession:
             self.bytes_dense += dense_ring_nbytes(self.comm.workers, self.params.size)
         try:
             self._check()
+            self.replica.fix_slack(self.comm.status.steering.slack)
             self.comm.run_turn(self.exchange.after_step(samples, rate), self.watch)
             self.phases.stepped(self._optimizer)
         except GivenUp as error:  # what the step changed is brought along

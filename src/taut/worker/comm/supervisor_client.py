@@ -43,6 +43,7 @@ class SupervisorClient:
         self.statistics, self.sketch = statistics, sketch
         self.standing: Callable[[], msg.Returned] | None = None
         self.view: Callable[[], tuple[int, msg.View | None, bool]] = _no_view  # for heartbeats
+        self.host_use: Callable[[], msg.HostUse | None] = _unknown  # the same; None: not now
         self.term = 0  # of the supervisor's lives
         self.renewals = 0  # how often something said to it may have been lost
         self.admission_s = ADMISSION_S
@@ -114,7 +115,8 @@ class SupervisorClient:
             self._detector.pause(late_s, now)
         self._beat_s = now
         self._beaten = self.statistics()
-        self._sent(msg.Heartbeat(self._beaten, self.sketch(), complaints(), self._said, *self.view(), list(disputes)))
+        mine = (self._beaten, self.sketch(), complaints(), self._said, *self.view(), list(disputes), self.host_use())
+        self._sent(msg.Heartbeat(*mine))
         if self._detector.suspects(now) and self.status.silent_since_s is None:
             self.status.note(silent_since_s=now)
 
@@ -173,6 +175,10 @@ class SupervisorClient:
             self.status.fail(
                 SupervisorLost(f"no answer from the supervisor in {self.admission_s:.0f} s: is it up, and reachable?")
             )
+
+
+def _unknown() -> None:
+    return None
 
 
 def _no_view() -> tuple[int, msg.View | None, bool]:
