@@ -19,19 +19,29 @@ from starlette.types import Message, Receive, Scope, Send
 from taut.dashboard.guard import HEADERS, Asked, Declined, check
 from taut.dashboard.history import History
 from taut.dashboard.limits import Limits
-from taut.dashboard.other_runs import OtherRuns
 from taut.dashboard.poller import Poller
 from taut.dashboard.prometheus import CONTENT_TYPE, exposition
 from taut.dashboard.records import CommandAnswer, DrainRequest, EmptyRequest, Hosts, Points, Problem, TuneRequest
 from taut.dashboard.secret import SecretKeeper, unmapped
 from taut.dashboard.sources import Source
-from taut.errors import Misuse, NetworkError, TautError
+from taut.dashboard.stored_routes import PRIVATE, StoredRoutes
+from taut.errors import Misuse, NetworkError
 from taut.supervisor.control import CheckpointNow, Dismiss, DrainRun, Order, Pause, Tune
 
 _LOG = logging.getLogger("taut.dashboard")
 _RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
-_SCRIPTS = ("page.js", "charts.js", "topology.js", "format.js", "orders.js", "hosts.js", "compare.js")
+_SCRIPTS = (
+    "page.js",
+    "charts.js",
+    "topology.js",
+    "format.js",
+    "orders.js",
+    "hosts.js",
+    "compare.js",
+    "metrics.js",
+    "elements.js",
+)
 _FILES = {
     "/": "index.html",
     **{f"/{name}": name for name in (*_SCRIPTS, "page.css", "uplot/uplot.js", "uplot/uplot.css")},
@@ -58,7 +68,6 @@ class App:
         self._secret_for_all = secret_for_all
         self._files = {path: (read_page(name), _KINDS[Path(name).suffix]) for path, name in _FILES.items()}
         self._orders = 0
-        self._others, self._reading = OtherRuns(source.runs_dir), asyncio.Lock()
         self._streams: set[_Stream] = set()
         self.poller = Poller(source, history, every_s, limits.idle_s)
         routes = [Route(path, self._page) for path in _FILES]
@@ -70,10 +79,8 @@ class App:
             Route("/metrics", self._metrics),
             Route("/api/points", self._points),
             Route("/api/topology", self._topology),
-            Route("/api/settings", self._settings),
             Route("/api/hosts", self._hosts_now),
-            Route("/api/runs", self._runs),
-            Route("/api/runs/{name}", self._other_run),
+            *StoredRoutes(source).routes(),
             Route("/api/drain", self._drain_run, methods=["POST"]),
             Route("/api/checkpoint", self._checkpoint, methods=["POST"]),
             Route("/api/tune", self._tune, methods=["POST"]),
@@ -116,7 +123,7 @@ class App:
         asked = Asked.parse(scope["method"], scope["path"], unmapped(scope["server"][0]), scope["headers"])
         check(asked, self._hosts)
         looks = asked.path.startswith(("/api/", "/metrics")) and self._secret_for_all
-        if not looks and asked.method != "POST":
+        if not looks and asked.method != "POST" and not asked.path.startswith(PRIVATE):
             return
         client = scope["client"][0] if scope["client"] else ""
         match self._keeper.verdict(asked.headers.get("authorization"), client):
@@ -160,12 +167,6 @@ class App:
     async def _topology(self, _: Request) -> Response:
         return _json(self.poller.seen.topology)
 
-    async def _settings(self, _: Request) -> Response:
-        try:
-            return _json(await asyncio.to_thread(self._source.about))
-        except TautError as error:
-            raise Declined(503, str(error)[:1000]) from None
-
     async def _stream(self, request: Request) -> Response:
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
@@ -173,18 +174,6 @@ class App:
 
     async def _hosts_now(self, _: Request) -> Response:
         return _json(Hosts(self.poller.seen.hosts))
-
-    async def _runs(self, _: Request) -> Response:
-        async with self._reading:  # one at a time: the disk and the interpreter are the run's
-            return _json(await asyncio.to_thread(self._others.runs))
-
-    async def _other_run(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        try:
-            async with self._reading:
-                return _json(await asyncio.to_thread(self._others.curve, name))
-        except TautError as error:
-            raise Declined(404, str(error)[:1000]) from None
 
     async def _drain(self, request: Request) -> Response:
         rank, given = _rank(request), await self._given(request, DrainRequest)

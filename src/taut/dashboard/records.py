@@ -197,6 +197,32 @@ class RunCurve(Struct, frozen=True):
     points: tuple[tuple[float, float, float | None, float], ...]
 
 
+class MetricLine(Struct, frozen=True, array_like=True):
+    """What one worker's script has logged under a name (``validation``: its scores in the course of the run). A point:
+    seconds since the run began, the worker's step, the value."""
+
+    name: str
+    rank: int
+    points: tuple[tuple[float, int, float], ...]
+
+
+class ImageLine(Struct, frozen=True, array_like=True):
+    """A logged image: ``GET /api/images/ROW`` has it, as a PNG file."""
+
+    row: int
+    name: str
+    rank: int
+    step: int
+
+
+class Metrics(Struct, frozen=True):
+    """``GET /api/metrics``. ``last``: it grows when there is something new."""
+
+    last: int
+    lines: tuple[MetricLine, ...]
+    images: tuple[ImageLine, ...] = ()
+
+
 class StreamMessage(Struct, frozen=True):
     """One message of ``GET /api/stream``: the run and its workers now, and the events and points that are new since the
     message before. ``fresh``: these points are all there are, and replace what was sent before."""

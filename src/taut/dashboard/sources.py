@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from taut.core.messages import Statistics
 from taut.dashboard.history import History, ProgressMark
 from taut.dashboard.records import About, EventLine
+from taut.dashboard.run_files import files_of
 from taut.dashboard.view_model import Seen, event_lines, from_store, from_view, short
 from taut.supervisor.control import Order, order
 from taut.supervisor.metrics import finite, total
@@ -23,12 +24,11 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 5.0  # for the supervisor's answer to an order
 KEPT_EVENTS = 500
-MODEL_FILES, MOST_FILES = ("*.safetensors", "*.pt", "checkpoints/*/*"), 200
 
 
 class Source(Protocol):
     """A run that can be looked at. ``look`` is called about once a second, from one thread, and must not take long;
-    ``about`` and ``obeyed``, which carries out an order, from other ones, and may. ``runs_dir``: of all runs."""
+    ``about`` and ``obeyed``, which carries out an order, from other ones, and may. ``run_dir``: the run's folder."""
 
     def look(self) -> Seen: ...
 
@@ -37,7 +37,7 @@ class Source(Protocol):
     def obeyed(self, given: Order) -> str: ...
 
     @property
-    def runs_dir(self) -> Path: ...
+    def run_dir(self) -> Path: ...
 
 
 class SupervisorSource:
@@ -58,8 +58,8 @@ class SupervisorSource:
         return obeyed(self._supervisor.run_dir, given)
 
     @property
-    def runs_dir(self) -> Path:
-        return self._supervisor.run_dir.parent
+    def run_dir(self) -> Path:
+        return self._supervisor.run_dir
 
 
 class StoreSource:
@@ -90,8 +90,8 @@ class StoreSource:
         return obeyed(self._tail.run_dir, given)
 
     @property
-    def runs_dir(self) -> Path:
-        return self._tail.run_dir.parent
+    def run_dir(self) -> Path:
+        return self._tail.run_dir
 
     def _take(self) -> StoredRun:
         fresh = self._tail.read()
@@ -128,11 +128,10 @@ def about(run_dir: Path) -> About:
             stored = read_run(run_dir, database, ())
     except (sqlite3.Error, ValueError) as error:
         raise DamagedRun(run_dir, error) from error
-    found = sorted(path for kind in MODEL_FILES for path in run_dir.glob(kind) if path.is_file())
     return About(
         command=short(stored.summary.command),
         settings={name: short(str(value)) for name, value in sorted(stored.settings.items()) if value is not None},
         versions={name: short(str(value)) for name, value in stored.versions.items()},
         folder=str(run_dir),
-        files=tuple((str(path.relative_to(run_dir)), path.stat().st_size) for path in found[:MOST_FILES]),
+        files=tuple((name, path.stat().st_size) for name, path in files_of(run_dir).items()),
     )

@@ -26,6 +26,7 @@ from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.growth import Growth
 from taut.worker.model.replica import Replica
 from taut.worker.phases import Phases
+from taut.worker.tracing import step_tracer
 from taut.worker.validation import Validation
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class WorkerSession:
             self.finish_policy = finish_policy(handshake.settings, self.phases.last, self.validation)
             self.leases = SupervisorLeases(self, self.leases.left if carried is not None else None)
             handshake.comm.supervisor.standing = self._standing
+            self._trace(handshake)
             handshake.take_over(carried)
             self._home = handshake
             self._connector.joined(self)
@@ -101,6 +103,17 @@ class WorkerSession:
                 handshake.comm.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=True))
             handshake.comm.close(linger_s=1.0 if tells else 0.0)
             raise
+
+    def _trace(self, handshake: JoinHandshake) -> None:
+        """Make spans of this worker's steps and messages, where the run's settings ask for it."""
+        if self.watch.tracer is None:
+            self.watch.tracer = step_tracer(self.settings, self.run, handshake.comm.rank)
+        handshake.comm.dispatcher.tracer = self.watch.tracer
+
+    def _close(self) -> None:
+        self.comm.close(linger_s=1.0)
+        if self.watch.tracer is not None:
+            self.watch.tracer.close()
 
     @property
     def comm(self) -> CommThread:
@@ -370,7 +383,7 @@ class WorkerSession:
         except (SupervisorLost, PeerLost) as error:
             raise type(error)(f"{error}; the model as this worker has it is in {self.save_here()}") from None
         finally:
-            self.comm.close(linger_s=1.0)
+            self._close()
 
     def _say_done(self, begun: Container[int] = ()) -> None:
         with self.comm.status.changed:
@@ -402,7 +415,7 @@ class WorkerSession:
             self.comm.say(Done(leaving=True, begun=self.leases.end(begun)))
             self._connector.left("left the run, which goes on")
         finally:
-            self.comm.close(linger_s=1.0)
+            self._close()
 
     def _agree(self) -> None:
         choice = self.phases.choice

@@ -56,7 +56,7 @@ const CHARTS = {
   },
   split: {format: (value) => `${number(100 * value)}%`, stacked: true, lines: splitLines},
   traffic: {
-    format: (value) => `${bytes(value ?? 0)}/s`, log: true,
+    format: (value) => `${bytes(value ?? 0)}/s`, always: true,  // what is sent may be a thousandth of the other
     lines: (points) => [
       all("sent", points.map((point) => point.bytes_per_s), {stroke: style("--blue")}),
       all("uncompressed all-reduce", points.map((point) => point.dense_per_s),
@@ -109,7 +109,7 @@ export class Chart {
   draw(points, anew) {
     const lines = this.kind.lines(points);
     const x = this.kind.x ? this.kind.x(points) : points.map((point) => point.time_s);
-    const log = settings.log && this.kind.log;
+    const log = this.kind.always || (settings.log && this.kind.log);
     const values = lines.map((line) => {
       const drawn = line.smooth && settings.smoothing ? smoothed(line.values, settings.smoothing) : line.values;
       return log ? drawn.map((value) => value > 0 ? value : null) : drawn;

@@ -1,23 +1,16 @@
 // Several runs of the same folder side by side, chosen from a list: their curves in one picture, their figures in a table.
 
 import {COLORS, Chart} from "./charts.js";
+import {$, make} from "./elements.js";
 import {bytes, number, short, time} from "./format.js";
 import {notice, problem, request} from "./orders.js";
 
-const $ = (id) => document.getElementById(id);
 const MOST = 8;
 const chosen = new Map();  // by name, in the order of choice: what the server said of the run
 let secretNeeded = () => false;
 
 const TIME = 0, SAMPLES = 1, LOSS = 2, RATE = 3;  // of a point
 const against = () => $("against").value === "time" ? TIME : SAMPLES;
-
-const make = (name, text = "", kind = "") => {
-  const made = document.createElement(name);
-  made.textContent = text;
-  made.className = kind;
-  return made;
-};
 
 // Curves with times of their own on one axis: uPlot.join puts them on the union of the times.
 function kind(field, format) {

@@ -1,13 +1,7 @@
 // The table of hosts: how busy each is, as bars with their numbers.
 
+import {make} from "./elements.js";
 import {bytes} from "./format.js";
-
-const make = (name, text = "", kind = "") => {
-  const made = document.createElement(name);
-  made.textContent = text;
-  made.className = kind;
-  return made;
-};
 
 function share(value, text) {
   const cell = make("td");

@@ -1,6 +1,7 @@
 // What is asked of the server: requests with the secret, and orders, each of which asks once.
 
-const $ = (id) => document.getElementById(id);
+import {$} from "./elements.js";
+
 export const STORED = "taut-dashboard-secret";  // of this tab and this origin; a cookie would go to every port of the host
 
 // A link from `taut dashboard RUN --link` carries the secret behind the #, which browsers do not send.
@@ -63,6 +64,21 @@ async function act(question, path, body = () => ({}), fields = []) {
   } catch {
     notice("order", "the server does not answer");
   }
+}
+
+export async function download(name) {
+  if (sessionStorage.getItem(STORED) === null && !await ask(`To download ${name}:`, true)) return;
+  const answer = await request(`/api/files/${name.split("/").map(encodeURIComponent).join("/")}`);
+  if (answer.status === 401) sessionStorage.removeItem(STORED);
+  if (!answer.ok) {
+    notice("order", await problem(answer));
+    return;
+  }
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await answer.blob());
+  link.download = name.split("/").at(-1);
+  link.click();
+  URL.revokeObjectURL(link.href);
 }
 
 const WORKER_ORDERS = {

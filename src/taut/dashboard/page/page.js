@@ -2,22 +2,16 @@
 // HTML. The server's Content-Security-Policy forbids the other ways too (Trusted Types, no inline script).
 
 import {COLORS, PARTS, drawCharts, resetZoom, set} from "./charts.js";
+import {$, make} from "./elements.js";
 import {bytes, number, time} from "./format.js";
 import {listRuns} from "./compare.js";
 import {showHosts} from "./hosts.js";
-import {STORED, ask, notice, problem, request, takeOrders} from "./orders.js";
+import {followMetrics} from "./metrics.js";
+import {STORED, ask, download, notice, problem, request, takeOrders} from "./orders.js";
 import {drawTopology} from "./topology.js";
 
-const $ = (id) => document.getElementById(id);
 const points = [];
 let lastEvent = 0, secretForAll = false, over = false, paused = false, latest = null, seenAt = 0;
-
-const make = (name, text = "", kind = "") => {
-  const made = document.createElement(name);
-  made.textContent = text;
-  made.className = kind;
-  return made;
-};
 
 // ---------------------------------------------------------------------------------------------- what is shown
 
@@ -187,6 +181,9 @@ async function showAbout() {
     notice("order", await problem(answer));
     return;
   }
+  const script = await request("/api/script");  // both need the secret: they may be nobody else's to read
+  $("script").textContent = script.ok ? await script.text() : "";
+  $("scriptpart").hidden = !$("script").textContent;
   const {command, settings, versions, folder, files} = await answer.json();
   $("command").textContent = command;
   const lines = [...Object.entries(settings), ...Object.entries(versions).map(([name, version]) => [`version of ${name}`, version]),
@@ -195,8 +192,17 @@ async function showAbout() {
     const row = make("tr");
     row.append(make("th", name), make("td", value));
     row.firstChild.scope = "row";
+    if (files.some((file) => file[0] === name)) row.lastChild.append(" ", fetchButton(name));
     return row;
   }));
+}
+
+function fetchButton(name) {
+  const button = make("button", "Download");
+  button.type = "button";
+  button.setAttribute("aria-label", `Download ${name}`);
+  button.addEventListener("click", () => download(name));
+  return button;
 }
 
 // -------------------------------------------------------------------------------------------- what is heard
@@ -246,6 +252,7 @@ async function keepWatching() {
 
 takeOrders(() => latest?.run);
 listRuns(() => secretForAll);
+followMetrics(() => secretForAll, () => paused || latest === null);
 $("pause").addEventListener("click", () => {
   paused = !paused;
   $("pause").setAttribute("aria-pressed", String(paused));

@@ -6,6 +6,7 @@ queues.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ from taut.worker.comm.rejections import Rejections
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.comm.state_transfer import StateTransfer
 from taut.worker.comm.supervisor_client import SupervisorClient
+from taut.worker.tracing import StepTracer
 
 TICK_S = 0.05
 
@@ -55,6 +57,7 @@ class Dispatcher:
         self.rank = -1
         self.workers = 1  # in the run, this one included
         self.bytes_sent = 0
+        self.tracer: StepTracer | None = None  # that makes spans of messages between workers
         self.commands: deque[Callable[[], None]] = deque()  # what the training thread asks for
         self._ticked_s = float("-inf")
 
@@ -80,6 +83,7 @@ class Dispatcher:
     def work(self, timeout_s: float | None) -> None:
         """Take in what came (``None``: not now), carry out what the training thread asked for, and do what is due."""
         for sender, frames in self.transport.receive(timeout_s) if timeout_s is not None else ():
+            began_ns = time.time_ns() if self.tracer is not None else 0
             try:
                 if sender == msg.SUPERVISOR:
                     self._on_supervisor(*decode(frames, msg.SupervisorMessage))
@@ -93,6 +97,8 @@ class Dispatcher:
                         self.protocols.arrived(sender, message, payloads)
                     else:
                         self._on_request(sender, message, payloads)
+                    if self.tracer is not None:
+                        self.tracer.message("receive", sender, message, nbytes(frames), began_ns)
             except MalformedMessage as error:
                 self.rejections.add(sender, str(error))
         while self.commands:
@@ -181,9 +187,12 @@ class Dispatcher:
 
     def _send(self, to: int, message: msg.Message, payloads: Sequence[bytes | memoryview]) -> bool:
         """Send a message to another worker; return whether there was room for it."""
+        began_ns = time.time_ns() if self.tracer is not None else 0
         frames = encode(message, payloads)
         sent = self.transport.send(to, frames)
         self.bytes_sent += nbytes(frames) if sent else 0
+        if self.tracer is not None and sent:
+            self.tracer.message("send", to, message, nbytes(frames), began_ns)
         return sent
 
 
