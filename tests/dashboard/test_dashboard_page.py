@@ -157,7 +157,7 @@ def test_a_browser_drains_a_worker(browser: Browser, tmp_path: Path) -> None:
     source = Played(view(row(0), row(1)))
     with served(source, tmp_path) as client:
         browser.open(f"http://127.0.0.1:{client.port}/")
-        press = "document.querySelector('[data-rank=\"1\"]').click()"
+        press = "document.querySelector('[data-rank=\"1\"][data-order=drain]').click()"
         go_on = "document.querySelector('#ask [type=submit]').click()"
         browser.until("document.querySelectorAll('#workers tr').length == 2")
         for secret, told in (("wrong", "not the dashboard's secret"), (client.secret, "worker 1 is told to go")):

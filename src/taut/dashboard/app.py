@@ -122,7 +122,7 @@ class App:
             raise Declined(431, f"a request of more than {self._limits.head_nbytes} bytes before its body")
         asked = Asked.parse(scope["method"], scope["path"], unmapped(scope["server"][0]), scope["headers"])
         check(asked, self._hosts)
-        looks = asked.path.startswith(("/api/", "/metrics")) and self._secret_for_all
+        looks = (asked.path.startswith("/api/") or asked.path == "/metrics") and self._secret_for_all
         if not looks and asked.method != "POST" and not asked.path.startswith(PRIVATE):
             return
         client = scope["client"][0] if scope["client"] else ""

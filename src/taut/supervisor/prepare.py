@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -25,6 +26,9 @@ from taut.supervisor.storage.previous_run import KEYS_FILE, PreviousRun
 from taut.supervisor.storage.run_lock import RunLock
 from taut.supervisor.storage.store_writer import StoreWriter, plain
 from taut.transport.keys import RunKeys, write_token_file
+
+if TYPE_CHECKING:
+    from taut.strategies.phases import PhaseSchedule
 
 TOKEN_FILE = "token"
 _PACKAGES = ("taut", "torch", "numpy", "pyzmq", "msgspec", "safetensors")
@@ -99,7 +103,7 @@ def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -
     chosen, text = combine(strategy, topology, finish=finish), json.dumps(plain(settings))
     codec = None if settings.get("codec") is None else str(settings["codec"])
     used = codecs_in_use(strategy, topology or "complete", [codec])
-    alone = _hold_each_other(settings)
+    alone = _parts(settings) or _clients(strategy)
     fixed = "" if chosen.admits_late else "whose strategy, as it is set, holds its workers together (gloo, nccl)"
     if workers < 1:
         raise Misuse(f"{workers} workers", "at least 1", "leave it out to run alone")
@@ -130,9 +134,14 @@ def _parts(settings: Mapping[str, object]) -> str:
     return "of islands" if int(str(settings.get("island") or 1)) > 1 else ""
 
 
-def _hold_each_other(settings: Mapping[str, object]) -> str:
-    """Return why no worker of the run can be paused alone; empty where one can."""
-    return _parts(settings) or ("of clients, whose rounds wait for every worker" if settings.get("clients") else "")
+def _clients(schedule: PhaseSchedule) -> str:
+    """Return "of clients" for a run whose rounds wait for every worker's clients."""
+    from taut.strategies.periodic.fedavg import FedAvg
+
+    methods = [choice.method() for choice in schedule.choices if choice.is_method]
+    return (
+        "of clients, whose rounds wait for all" if any(isinstance(one, FedAvg) and one.clients for one in methods) else ""
+    )
 
 
 def open_journal(
