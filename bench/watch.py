@@ -143,7 +143,7 @@ def measure(repetitions: int, epochs: int, points: int) -> list[Row]:
 
 
 def main(args: argparse.Namespace) -> None:
-    report("watch", measure(1, 60, 2000) if args.quick else measure(5, 100, 100_000), args)
+    report("watch", measure(1, 60, 2000) if args.quick else measure(3, 60, 100_000), args)
 
 
 if __name__ == "__main__":

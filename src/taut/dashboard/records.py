@@ -54,13 +54,15 @@ class Spot(Struct, frozen=True, array_like=True):
 
 
 class TopologyMap(Struct, frozen=True):
-    """``GET /api/topology``: the graph of the workers that are there. ``edges``: pairs of ranks; ``note``: why
+    """``GET /api/topology``: the graph of the workers that are there. ``edges``: pairs of ranks; ``traffic``:
+    the bytes that each has carried, both ways, as the workers told last (empty: not known); ``note``: why
     there is no picture, empty where there is one."""
 
     spots: tuple[Spot, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
     directed: bool = False
     note: str = ""
+    traffic: tuple[int, ...] = ()
 
 
 class About(Struct, frozen=True):

@@ -31,6 +31,7 @@ class Seen(Struct, frozen=True):
     events: tuple[EventLine, ...]
     there: Mapping[int, Statistics] = {}  # of the workers that take part
     hosts: tuple[HostLine, ...] = ()
+    traffic: Mapping[tuple[int, int], int] = {}  # bytes between two workers, both ways
 
     @property
     def over(self) -> bool:
@@ -43,7 +44,9 @@ class Seen(Struct, frozen=True):
 
     @property
     def topology(self) -> TopologyMap:
-        return topology_map(self.run.topology, tuple(sorted(self.there)))
+        drawn = topology_map(self.run.topology, tuple(sorted(self.there)))
+        carried = tuple(self.traffic.get((min(edge), max(edge)), 0) for edge in drawn.edges) if self.traffic else ()
+        return replace(drawn, traffic=carried)
 
     def events_after(self, number: int, latest: bool = False) -> Events:
         """Return the first events after ``number``, or the ``latest``, as many as one answer holds."""
@@ -71,7 +74,9 @@ def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcom
     )
     shown = [each for each in view.events if each.number > 0]
     events = tuple(EventLine(each.number, each.time_s, short(each.kind), short(each.text)) for each in shown)
-    return Seen(line, worker_lines(view.workers), events, _there(view.workers), host_lines(view.workers))
+    return Seen(
+        line, worker_lines(view.workers), events, _there(view.workers), host_lines(view.workers), _traffic(view.workers)
+    )
 
 
 def from_store(
@@ -121,6 +126,15 @@ def worker_lines(rows: Iterable[WorkerRow]) -> Workers:
     """Return the workers that are there by rank, then those that are gone, the latest first; as many as an answer has."""
     ordered = sorted(rows, key=lambda row: (row.state == "gone", -row.rank if row.state == "gone" else row.rank))
     return Workers(len(ordered), tuple(_worker(row) for row in ordered[:MOST_WORKERS]))
+
+
+def _traffic(rows: Iterable[WorkerRow]) -> dict[tuple[int, int], int]:
+    carried: dict[tuple[int, int], int] = {}
+    for row in rows:
+        for peer, nbytes in row.sent_to.items() if row.state != "gone" else ():
+            pair = (min(row.rank, peer), max(row.rank, peer))
+            carried[pair] = carried.get(pair, 0) + nbytes
+    return carried
 
 
 def host_lines(rows: Iterable[WorkerRow]) -> tuple[HostLine, ...]:

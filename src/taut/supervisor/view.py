@@ -40,6 +40,7 @@ class WorkerRow(Printable):
     refused: int = 0  # messages of it that others refused
     paused: bool = False  # by the run's owner
     host_use: HostUse | None = None  # as it said last
+    sent_to: Mapping[int, int] = field(default_factory=dict)  # bytes, by peer
 
 
 @dataclass(frozen=True, slots=True)

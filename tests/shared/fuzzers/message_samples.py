@@ -29,6 +29,7 @@ EXAMPLES: tuple[m.Message, ...] = (
         elected=m.View(1, 4, [0, 2], True),
         disputes=[m.Dispute(3, 1)],
         host_use=m.HostUse(0.5, 8, 1 << 30, 1 << 34, 1, 0.9, 1 << 33, 1 << 34),
+        sent_to={1: 1000, 7: 10},
     ),
     m.Logged([m.MetricPoint(3, "accuracy", 0.5)]),
     m.LoggedImage(3, "samples"),

@@ -106,6 +106,7 @@ class MessageHandlers(Struct):
         self.expulsion.complained(worker, message.complaints, now)
         self.expulsion.disputed(worker, message.disputes, now)
         admission.outbox.add(KeepStatistics(worker.rank, message.statistics))
+        worker.sent_to = message.sent_to or worker.sent_to
         if message.host_use is not None:
             worker.host_use = message.host_use
             admission.outbox.add(KeepHostUse(worker.hello.host, message.host_use))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 from msgspec import Struct, field
@@ -42,6 +42,7 @@ class WorkerEntry(Struct):
     leave: str | None = None  # the reason why it was told to leave
     paused: bool = False  # by the run's owner
     host_use: HostUse | None = None  # how busy its host is, as it said last
+    sent_to: Mapping[int, int] = {}  # bytes, by the peer that got them, as it said last
     refused: int = 0  # messages of it that others refused
     heard: int = 0  # messages of it that arrived, without heartbeats
     lost: int = 0  # how often some did not arrive, since the supervisor's start
@@ -72,7 +73,10 @@ class WorkerEntry(Struct):
 
     def row(self, now: float) -> WorkerRow:
         suspicion = self.detector.phi(now) if self.judged else 0.0
-        hello, known = self.hello, (self.statistics, suspicion, self.reason, self.refused, self.paused, self.host_use)
+        hello, known = (
+            self.hello,
+            (self.statistics, suspicion, self.reason, self.refused, self.paused, self.host_use, self.sent_to),
+        )
         return WorkerRow(self.rank, hello.host, hello.pid, self.state, *known)
 
 

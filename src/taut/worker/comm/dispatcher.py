@@ -7,7 +7,7 @@ queues.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,6 +50,7 @@ class Dispatcher:
         self.clock = clock or MonotonicClock()
         self.status = RunStatus()
         self.supervisor = SupervisorClient(transport, self.status, self.clock, statistics, sketch)
+        self.supervisor.sent_to = lambda: dict(self.sent_to.most_common(msg.MOST_LINKS))
         self.transfer = StateTransfer(self.status, self._send, state_limit_nbytes)
         self.rejections = Rejections()  # of what others sent
         self.protocols = PhaseProtocols(self.status, self.clock, self._send, state_limit_nbytes, self.rejections)
@@ -57,6 +58,7 @@ class Dispatcher:
         self.rank = -1
         self.workers = 1  # in the run, this one included
         self.bytes_sent = 0
+        self.sent_to: Counter[int] = Counter()  # bytes, by the worker that got them
         self.tracer: StepTracer | None = None  # that makes spans of messages between workers
         self.commands: deque[Callable[[], None]] = deque()  # what the training thread asks for
         self._ticked_s = float("-inf")
@@ -126,6 +128,7 @@ class Dispatcher:
         for gone in roster.gone:
             if gone.rank not in self.protocols.gone and gone.rank != self.rank:
                 self.transport.forget(gone.rank)
+                self.sent_to.pop(gone.rank, None)
                 self.transfer.forget(gone.rank)
                 self.protocols.lost(gone.rank)
         for member in roster.members:
@@ -190,7 +193,9 @@ class Dispatcher:
         began_ns = time.time_ns() if self.tracer is not None else 0
         frames = encode(message, payloads)
         sent = self.transport.send(to, frames)
-        self.bytes_sent += nbytes(frames) if sent else 0
+        if sent:
+            self.bytes_sent += nbytes(frames)
+            self.sent_to[to] += nbytes(frames)
         if self.tracer is not None and sent:
             self.tracer.message("send", to, message, nbytes(frames), began_ns)
         return sent
