@@ -144,7 +144,7 @@ export class Chart {
       },
       axes: [
         {...axis, size: 28, values: (_, ticks) => ticks.map(this.kind.tick ?? time)},
-        {...axis, size: 58, values: (_, ticks) => ticks.map((value) => value === null ? "" : this.kind.stacked ? this.kind.format(value) : this.kind.format === CHARTS.traffic.format ? bytes(value) : short(value))},
+        {...axis, ...(log ? {grid: {...axis.grid, filter: decades}} : {}), size: 58, values: (_, ticks) => ticks.map((value) => value === null ? "" : this.kind.stacked ? this.kind.format(value) : this.kind.format === CHARTS.traffic.format ? bytes(value) : short(value))},
       ],
       series: [
         {label: this.kind.xlabel?.() ?? "time", value: (_, value) => value === null ? "–" : (this.kind.tick ?? time)(value)},
@@ -162,6 +162,9 @@ export class Chart {
   }
 }
 
+// Of a log axis, a line for each power of ten.
+const decades = (_, splits) => splits.map((value) => value > 0 && Math.abs(Math.log10(value) % 1) < 1e-6 ? value : null);
+
 // From 0, unless the values are far from it.
 function around(low, high) {
   if (low === null || high === null) return [0, 1];
@@ -173,8 +176,10 @@ function around(low, high) {
 const charts = Object.entries(CHARTS).map(([name, kind]) => new Chart(name, kind));
 let shown = [];
 
-export function drawCharts(points, anew = false) {
-  shown = points;
+export function drawCharts(given, anew = false) {
+  const began = given.findIndex((point) => point.samples_per_s > 0);
+  const points = given.slice(Math.max(0, began - 1));  // before that the run waits for its workers
+  shown = given;
   for (const chart of charts) {
     const figure = chart.place.closest("figure");
     if (chart.place.id === "consensus") figure.hidden = !points.some((point) => point.consensus);
