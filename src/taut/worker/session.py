@@ -223,8 +223,9 @@ class WorkerSession:
 
     def stand_still(self) -> None:
         """Wait, between two steps, as long as the run's owner has paused this worker. Others that meet it in rounds get
-        turns without data, as where it waits for data."""
-        while self.comm.status.steering.paused and self.started and not (self.stopping or self.exchange.gathering):
+        turns without data, as where it waits for data. Where the supervisor is lost, nobody could end the pause: the
+        worker goes on."""
+        while not self._may_step(self.comm.status) and self.started and not (self.stopping or self.exchange.gathering):
             try:
                 self.exchange.wait(self._may_stand_up, again=do_nothing)
                 self.watch.charge("wait")
@@ -236,7 +237,10 @@ class WorkerSession:
                 self.come_back(error)
 
     def _may_stand_up(self, status: RunStatus) -> bool:
-        return not status.steering.paused or self._may_go_on(status)
+        return self._may_step(status) or self._may_go_on(status)
+
+    def _may_step(self, status: RunStatus) -> bool:
+        return not status.steering.paused or self.comm.supervisor.lost()
 
     def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:
         """Exchange gradients, where the strategy does: they are there, and the optimizer has not moved yet."""
