@@ -170,7 +170,8 @@ def _runs_are_compared(browser: Browser, name: str) -> None:
 
 def _nobody_is_shut_out(browser: Browser) -> None:
     browser.value(AXE.read_text() + "; 1")
-    for width in (1920, 360):
+    for width, scheme in ((1920, "light"), (1920, "dark"), (360, "dark"), (360, "light")):
+        browser._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         mobile = width < 500
         browser._call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=mobile)
         assert json.loads(browser.promise(FOUND)) == []
