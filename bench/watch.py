@@ -113,6 +113,7 @@ def page_growth(points: int) -> float | None:
         if not browser.answers():
             return None
         with served(source, Path(folder), every_s=0.001) as client:
+            browser.patience_s = LIMIT_S
             browser.open(f"http://127.0.0.1:{client.port}/")
 
             def heap(reached: int) -> float:
@@ -158,7 +159,7 @@ def load() -> Row:
 
 def main(args: argparse.Namespace) -> None:
     if args.page:
-        report("watch_page", page(2000 if args.quick else 100_000), args)
+        report("watch_page", page(2000 if args.quick else args.points), args)
     else:
         report("watch", measure(1, 60) if args.quick else measure(3, 60), args)
 
@@ -166,4 +167,5 @@ def main(args: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = arguments(__doc__ or "")
     parser.add_argument("--page", action="store_true", help="the page's memory alone")
+    parser.add_argument("--points", type=int, default=100_000, help="that the page is fed with")
     main(parser.parse_args())
