@@ -8,6 +8,7 @@
 # make test-netlab  runs over links of 256 kbit/s and 1 Mbit/s, in network namespaces (as root; Debian's iproute2)
 # make test-page  the live page beside a real run, in Chromium, with axe-core (as root, it installs Debian's chromium; npm fetches axe-core)
 # make test-loggers  --report-to with the real TensorBoard, MLflow and Weights & Biases, in an environment of their own
+# make test-opentelemetry  --report-to opentelemetry with the real SDK and exporter
 # make test-notebook  examples/notebook.ipynb in a real kernel
 # make test-prometheus  a real Prometheus scrapes the dashboard (as root, it installs Debian's)
 # make test-lan, test-sign, test-kubernetes  the tests of discovery in a LAN, of signed jobs, and of deploy/kubernetes against the schemas
@@ -50,7 +51,8 @@ PACKAGED := $(addprefix test-, \
   sign \
   compile \
   notebook \
-  loggers)
+  loggers \
+  opentelemetry)
 
 # The tests start hundreds of processes: each would compile all of src anew, and of what is installed.
 unexport PYTHONDONTWRITEBYTECODE

@@ -102,7 +102,7 @@ class Browser:
 
     def _message(self) -> bytes:
         while b"\0" not in self._rest:
-            ready, _, _ = select.select([self._read], [], [], PATIENCE_S)
+            ready, _, _ = select.select([self._read], [], [], self.patience_s)
             more = os.read(self._read, 65536) if ready else b""
             if not more:
                 raise EOFError("the browser is gone")

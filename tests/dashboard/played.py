@@ -59,6 +59,8 @@ class Played:
     def about(self) -> About:
         return About("taut run train.py", dict(SETTINGS), {"taut": "0.1.0"}, "taut-runs/quiet-otter", (("model.pt", 7),))
 
+    run_dir: Path = Path("no-runs/quiet-otter")
+
     def obeyed(self, given: Order) -> str:
         self.asked()
         if isinstance(given, Dismiss) and given.rank == 9:

@@ -14,7 +14,7 @@ from played import Client, Played, row, served, view
 from taut.dashboard.guard import HEADERS
 from taut.dashboard.limits import Limits
 from taut.dashboard.records import About, CommandAnswer, Events, Problem, RunLine, TopologyMap, Workers
-from taut.supervisor.control import CheckpointNow, Dismiss, DrainRun
+from taut.supervisor.control import CheckpointNow, Dismiss, DrainRun, Pause, Tune
 from taut.transport.keys import RunKeys
 
 TOKEN = RunKeys(b"p" * 40, b"s" * 40, b"j" * 32).token  # of workers
@@ -62,11 +62,19 @@ def test_the_graph_the_settings_and_the_orders_to_the_run(client: Client, source
         DrainRun("drained from the dashboard, by 127.0.0.1"),
         CheckpointNow("asked for from the dashboard, by 127.0.0.1"),
     ]
-    for path in ("/api/drain", "/api/checkpoint"):
+    source.orders.clear()
+    assert client.order("/api/workers/1/pause").status == client.order("/api/workers/1/resume").status == 200
+    assert client.order("/api/tune", b'{"rate": 0.5}').status == 200
+    assert source.orders == [
+        Pause(1, "paused from the dashboard, by 127.0.0.1"),
+        Pause(1, "resumed from the dashboard, by 127.0.0.1", paused=False),
+        Tune("changed from the dashboard, by 127.0.0.1", rate=0.5),
+    ]
+    for path in ("/api/drain", "/api/checkpoint", "/api/tune", "/api/workers/1/pause", "/api/workers/1/resume"):
         assert client.order(path, Authorization="").status == 401
         assert client.order(path, b'{"expel": true}').status == 400, "what is not known is not passed over"
         assert client.ask(path).status == 405
-    assert len(source.orders) == 2
+    assert len(source.orders) == 3
 
 
 @pytest.mark.parametrize(

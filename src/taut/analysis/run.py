@@ -82,6 +82,7 @@ class Run:
         statistics: pandas.DataFrame
         progress: pandas.DataFrame
         metrics: pandas.DataFrame
+        hosts: pandas.DataFrame
         events: pandas.DataFrame
 
     def __getattr__(self, name: str) -> Any:

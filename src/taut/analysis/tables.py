@@ -18,6 +18,7 @@ STORED = {  # the name for users, and the table in the store
     "statistics": "statistic",
     "progress": "progress",
     "metrics": "metric",
+    "hosts": "host",
     "events": "event",
 }
 

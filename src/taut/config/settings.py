@@ -13,7 +13,7 @@ from typing import Any
 from taut.config import checks
 from taut.config.checks import Check
 from taut.config.environment import cores
-from taut.config.loggers import check_loggers
+from taut.config.loggers import TRACES, check_loggers
 from taut.core.finishes import FINISHES
 from taut.errors import Misuse
 from taut.specs import did_you_mean
@@ -130,7 +130,7 @@ class Settings:
         None,
         "run",
         check_loggers,
-        "Report metrics to tensorboard, mlflow or wandb while the run goes; several with commas.",
+        "Report to tensorboard, mlflow, wandb or opentelemetry while the run goes; several with commas.",
         metavar="NAMES",
     )
     bind: str = _setting("127.0.0.1", "network", checks.text, "Address to listen on.")
@@ -270,6 +270,8 @@ class Settings:
             shared["island"] = self.island
         if self._was_set("patience_s"):
             shared["patience_s"] = self.patience_s
+        if self.report_to is not None and TRACES in self.report_to.split(","):
+            shared["traces"] = True
         return shared
 
     def describe(self) -> str:

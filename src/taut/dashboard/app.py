@@ -21,21 +21,30 @@ from taut.dashboard.history import History
 from taut.dashboard.limits import Limits
 from taut.dashboard.poller import Poller
 from taut.dashboard.prometheus import CONTENT_TYPE, exposition
-from taut.dashboard.records import CommandAnswer, DrainRequest, EmptyRequest, Points, Problem
+from taut.dashboard.records import CommandAnswer, DrainRequest, EmptyRequest, Hosts, Points, Problem, TuneRequest
 from taut.dashboard.secret import SecretKeeper, unmapped
 from taut.dashboard.sources import Source
-from taut.errors import Misuse, NetworkError, TautError
-from taut.supervisor.control import CheckpointNow, Dismiss, DrainRun, Order
+from taut.dashboard.stored_routes import PRIVATE, StoredRoutes
+from taut.errors import Misuse, NetworkError
+from taut.supervisor.control import CheckpointNow, Dismiss, DrainRun, Order, Pause, Tune
 
 _LOG = logging.getLogger("taut.dashboard")
 _RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+_SCRIPTS = (
+    "page.js",
+    "charts.js",
+    "topology.js",
+    "format.js",
+    "orders.js",
+    "hosts.js",
+    "compare.js",
+    "metrics.js",
+    "elements.js",
+)
 _FILES = {
     "/": "index.html",
-    **{
-        f"/{name}": name
-        for name in ("page.js", "page.css", "charts.js", "topology.js", "format.js", "uplot/uplot.js", "uplot/uplot.css")
-    },
+    **{f"/{name}": name for name in (*_SCRIPTS, "page.css", "uplot/uplot.js", "uplot/uplot.css")},
 }
 _RANK = 2**31 - 1
 T = TypeVar("T")
@@ -70,10 +79,14 @@ class App:
             Route("/metrics", self._metrics),
             Route("/api/points", self._points),
             Route("/api/topology", self._topology),
-            Route("/api/settings", self._settings),
+            Route("/api/hosts", self._hosts_now),
+            *StoredRoutes(source).routes(),
             Route("/api/drain", self._drain_run, methods=["POST"]),
             Route("/api/checkpoint", self._checkpoint, methods=["POST"]),
+            Route("/api/tune", self._tune, methods=["POST"]),
             Route("/api/workers/{rank}/drain", self._drain, methods=["POST"]),
+            Route("/api/workers/{rank}/pause", self._pause, methods=["POST"]),
+            Route("/api/workers/{rank}/resume", self._resume, methods=["POST"]),
         ]
         self._router = Router(routes, redirect_slashes=False, default=_nothing_here, lifespan=self._life)
 
@@ -109,8 +122,8 @@ class App:
             raise Declined(431, f"a request of more than {self._limits.head_nbytes} bytes before its body")
         asked = Asked.parse(scope["method"], scope["path"], unmapped(scope["server"][0]), scope["headers"])
         check(asked, self._hosts)
-        looks = asked.path.startswith(("/api/", "/metrics")) and self._secret_for_all
-        if not looks and asked.method != "POST":
+        looks = (asked.path.startswith("/api/") or asked.path == "/metrics") and self._secret_for_all
+        if not looks and asked.method != "POST" and not asked.path.startswith(PRIVATE):
             return
         client = scope["client"][0] if scope["client"] else ""
         match self._keeper.verdict(asked.headers.get("authorization"), client):
@@ -154,24 +167,30 @@ class App:
     async def _topology(self, _: Request) -> Response:
         return _json(self.poller.seen.topology)
 
-    async def _settings(self, _: Request) -> Response:
-        try:
-            return _json(await asyncio.to_thread(self._source.about))
-        except TautError as error:
-            raise Declined(503, str(error)[:1000]) from None
-
     async def _stream(self, request: Request) -> Response:
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
         return _Stream(self.poller.looks(_after(request)), self._streams, self._limits.streams)
 
+    async def _hosts_now(self, _: Request) -> Response:
+        return _json(Hosts(self.poller.seen.hosts))
+
     async def _drain(self, request: Request) -> Response:
-        text = request.path_params["rank"]
-        if not (text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= _RANK):
-            raise Declined(404, f"worker {text[:20]!r}", "its rank, a whole number")
-        given = await self._given(request, DrainRequest)
+        rank, given = _rank(request), await self._given(request, DrainRequest)
         how = "expelled" if given.expel else "dismissed"
-        return await self._obeyed(Dismiss(int(text), _by(request, how), given.expel))
+        return await self._obeyed(Dismiss(rank, _by(request, how), given.expel))
+
+    async def _pause(self, request: Request) -> Response:
+        rank, _ = _rank(request), await self._given(request, EmptyRequest)
+        return await self._obeyed(Pause(rank, _by(request, "paused")))
+
+    async def _resume(self, request: Request) -> Response:
+        rank, _ = _rank(request), await self._given(request, EmptyRequest)
+        return await self._obeyed(Pause(rank, _by(request, "resumed"), paused=False))
+
+    async def _tune(self, request: Request) -> Response:
+        given = await self._given(request, TuneRequest)
+        return await self._obeyed(Tune(_by(request, "changed"), given.rate, given.slack))
 
     async def _drain_run(self, request: Request) -> Response:
         await self._given(request, EmptyRequest)
@@ -185,8 +204,8 @@ class App:
         try:
             return msgspec.json.decode(await _body(request, self._limits.body_nbytes), type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            fields = "{}" if kind is EmptyRequest else '{"expel": false}'
-            raise Declined(400, f"a body that cannot be read: {str(error)[:200]}", fields) from None
+            expected = _EXPECTED[kind]
+            raise Declined(400, f"a body that cannot be read: {str(error)[:200]}", expected) from None
 
     async def _obeyed(self, order: Order) -> Response:
         if self._orders >= self._limits.orders:
@@ -222,6 +241,11 @@ class _Stream(StreamingResponse):
             await self._messages.aclose()
 
 
+_EXPECTED: dict[type, str] = {
+    EmptyRequest: "{}",
+    DrainRequest: '{"expel": false}',
+    TuneRequest: '{"rate": 0.5, "slack": 0.015625}, or one of them',
+}
 _REMEDY = "it is in the file dashboard-token of the run's folder; `taut dashboard RUN --link` makes a link with it"
 
 
@@ -245,6 +269,13 @@ def _declined(declined: Declined) -> Response:
 
 async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
     await _declined(Declined(404, "there is nothing at this path"))(scope, receive, send)
+
+
+def _rank(request: Request) -> int:
+    text = request.path_params["rank"]
+    if not (text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= _RANK):
+        raise Declined(404, f"worker {text[:20]!r}", "its rank, a whole number")
+    return int(text)
 
 
 def _after(request: Request) -> int:

@@ -18,6 +18,14 @@ _NOW = {
     "staleness": ("taut_staleness_steps", "Own steps until a worker's update reaches the others."),
     "suspicion": ("taut_suspicion", "-log10 of the chance that a worker is only late."),
 }
+_HOSTS = {  # of each host that tells them
+    "processor": ("taut_host_processor_ratio", "Share of a host's processors that is busy."),
+    "memory_used": ("taut_host_memory_used_bytes", "Memory of a host that is not available."),
+    "memory_total": ("taut_host_memory_bytes", "Memory of a host."),
+    "gpu": ("taut_host_gpu_ratio", "Share of time that a host's GPUs work, their mean."),
+    "gpu_memory_used": ("taut_host_gpu_memory_used_bytes", "Memory of a host's GPUs that is used."),
+    "gpu_memory_total": ("taut_host_gpu_memory_bytes", "Memory of a host's GPUs."),
+}
 _RUN = {
     "wall_s": ("taut_run_seconds", "Time since the run began."),
     "workers": ("taut_workers", "Workers that are not gone."),
@@ -46,6 +54,9 @@ def _lines(seen: Seen) -> Iterator[str]:
         for part, seconds in one.parts.items()
     ]
     yield from _family("taut_time_seconds_total", "counter", "Time of a worker, by what it went into.", spent)
+    for field, (name, text) in _HOSTS.items():
+        told = [({"run": run.run, "host": one.host}, getattr(one, field)) for one in seen.hosts]
+        yield from _family(name, "gauge", text, told)
     present = [
         ({"run": run.run, "worker": str(one.rank), "state": one.state}, int(one.state != "gone")) for one in workers
     ]

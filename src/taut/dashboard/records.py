@@ -54,13 +54,15 @@ class Spot(Struct, frozen=True, array_like=True):
 
 
 class TopologyMap(Struct, frozen=True):
-    """``GET /api/topology``: the graph of the workers that are there. ``edges``: pairs of ranks; ``note``: why
+    """``GET /api/topology``: the graph of the workers that are there. ``edges``: pairs of ranks; ``traffic``:
+    the bytes that each has carried, both ways, as the workers told last (empty: not known); ``note``: why
     there is no picture, empty where there is one."""
 
     spots: tuple[Spot, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
     directed: bool = False
     note: str = ""
+    traffic: tuple[int, ...] = ()
 
 
 class About(Struct, frozen=True):
@@ -98,6 +100,9 @@ class RunLine(Struct, frozen=True, kw_only=True):
     staleness: float | None
     consensus: float | None
     bytes_sent: int
+    rate: float = 1.0  # by which the run's owner multiplies all learning rates
+    slack: float = 0.0  # of tether, as the owner has set it; 0: the codec's own
+    tethered: bool = False  # there is a slack to set
     identical: bool | None  # the replicas, at the end
     exit_code: int | None
     error: str
@@ -121,6 +126,7 @@ class WorkerLine(Struct, frozen=True):
     refused: int | None  # messages of it that others could not take
     suspicion: float | None
     parts: dict[str, float] = {}  # the seconds of each of ``PARTS``
+    paused: bool = False  # by the run's owner
 
 
 class EventLine(Struct, frozen=True):
@@ -146,6 +152,79 @@ class Events(Struct, frozen=True):
     events: tuple[EventLine, ...]
 
 
+class HostLine(Struct, frozen=True):
+    """A host and how busy it is, all of its processes together. Shares are from 0 to 1; null where it does not tell."""
+
+    host: str
+    ranks: tuple[int, ...]  # of its workers that are there
+    processor: float | None
+    cores: int
+    memory_used: int  # bytes
+    memory_total: int
+    gpus: int
+    gpu: float | None  # the mean of all
+    gpu_memory_used: int
+    gpu_memory_total: int
+
+
+class Hosts(Struct, frozen=True):
+    """``GET /api/hosts``: those of the workers that are there."""
+
+    hosts: tuple[HostLine, ...]
+
+
+class RunChoice(Struct, frozen=True):
+    """A run in the same folder, to be shown beside this one."""
+
+    run: str
+    state: str
+    strategy: str
+    started: float  # seconds since 1970
+    workers: int  # admitted in all
+
+
+class Runs(Struct, frozen=True):
+    """``GET /api/runs``: the newest runs of the folder, the newest first; ``total``: how many there are."""
+
+    total: int
+    runs: tuple[RunChoice, ...]
+
+
+class RunCurve(Struct, frozen=True):
+    """``GET /api/runs/RUN``: a run of the folder in few figures, and its curve: for each point the time in seconds, the
+    samples trained on so far, the loss and the samples per second. ``score``: of the final model, by the script."""
+
+    run: RunLine
+    score: float | None
+    points: tuple[tuple[float, float, float | None, float], ...]
+
+
+class MetricLine(Struct, frozen=True, array_like=True):
+    """What one worker's script has logged under a name (``validation``: its scores in the course of the run). A point:
+    seconds since the run began, the worker's step, the value."""
+
+    name: str
+    rank: int
+    points: tuple[tuple[float, int, float], ...]
+
+
+class ImageLine(Struct, frozen=True, array_like=True):
+    """A logged image: ``GET /api/images/ROW`` has it, as a PNG file."""
+
+    row: int
+    name: str
+    rank: int
+    step: int
+
+
+class Metrics(Struct, frozen=True):
+    """``GET /api/metrics``. ``last``: it grows when there is something new."""
+
+    last: int
+    lines: tuple[MetricLine, ...]
+    images: tuple[ImageLine, ...] = ()
+
+
 class StreamMessage(Struct, frozen=True):
     """One message of ``GET /api/stream``: the run and its workers now, and the events and points that are new since the
     message before. ``fresh``: these points are all there are, and replace what was sent before."""
@@ -156,16 +235,26 @@ class StreamMessage(Struct, frozen=True):
     points: tuple[CurvePoint, ...]
     fresh: bool
     topology: TopologyMap = TopologyMap()
+    hosts: tuple[HostLine, ...] = ()
 
 
 class EmptyRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of ``POST /api/drain``, which ends the run in order, and of ``POST /api/checkpoint``: ``{}``."""
+    """The body of ``POST /api/drain``, which ends the run in order, of ``POST /api/checkpoint``, and of
+    ``POST /api/workers/{rank}/pause`` and ``resume``: ``{}``."""
 
 
 class DrainRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of ``POST /api/workers/{rank}/drain``; ``expel``: at once, unsent updates are lost."""
 
     expel: bool = False
+
+
+class TuneRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of ``POST /api/tune``. ``rate``: what all learning rates are multiplied by; ``slack``: of tether, a power
+    of two; null, or left out: as it is."""
+
+    rate: float | None = None
+    slack: float | None = None
 
 
 class CommandAnswer(Struct, frozen=True):

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 from taut.core.messages import Statistics
 from taut.dashboard.history import History, ProgressMark
 from taut.dashboard.records import About, EventLine
+from taut.dashboard.run_files import files_of
 from taut.dashboard.view_model import Seen, event_lines, from_store, from_view, short
 from taut.supervisor.control import Order, order
 from taut.supervisor.metrics import finite, total
 from taut.supervisor.storage.previous_run import read_previous_run
-from taut.supervisor.storage.store_follower import StoreFollower
+from taut.supervisor.storage.store_follower import MOST_STATISTICS, StoreFollower
 from taut.supervisor.storage.store_reader import DamagedRun, StatisticRecord, StoredRun, opened, read_run
 
 if TYPE_CHECKING:
@@ -23,18 +24,20 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 5.0  # for the supervisor's answer to an order
 KEPT_EVENTS = 500
-MODEL_FILES, MOST_FILES = ("*.safetensors", "*.pt", "checkpoints/*/*"), 200
 
 
 class Source(Protocol):
     """A run that can be looked at. ``look`` is called about once a second, from one thread, and must not take long;
-    ``about`` and ``obeyed``, which carries out an order, from other ones, and may."""
+    ``about`` and ``obeyed``, which carries out an order, from other ones, and may. ``run_dir``: the run's folder."""
 
     def look(self) -> Seen: ...
 
     def about(self) -> About: ...
 
     def obeyed(self, given: Order) -> str: ...
+
+    @property
+    def run_dir(self) -> Path: ...
 
 
 class SupervisorSource:
@@ -54,12 +57,17 @@ class SupervisorSource:
     def obeyed(self, given: Order) -> str:
         return obeyed(self._supervisor.run_dir, given)
 
+    @property
+    def run_dir(self) -> Path:
+        return self._supervisor.run_dir
+
 
 class StoreSource:
-    """Follows the store of the run in ``run_dir``. ``history``: the run's curves up to now, from the statistics."""
+    """Follows the store of the run in ``run_dir``. ``history``: the run's curves up to now, from the statistics, of which
+    ``most`` are read."""
 
-    def __init__(self, run_dir: Path, secret_for_all: bool) -> None:
-        self._tail, self._secret_for_all = StoreFollower(run_dir), secret_for_all
+    def __init__(self, run_dir: Path, secret_for_all: bool, most: int = MOST_STATISTICS) -> None:
+        self._tail, self._secret_for_all = StoreFollower(run_dir, most), secret_for_all
         self._latest: dict[int, Statistics] = {}
         self._events: deque[EventLine] = deque(maxlen=KEPT_EVENTS)
         self._last_s = 0.0
@@ -80,6 +88,10 @@ class StoreSource:
 
     def obeyed(self, given: Order) -> str:
         return obeyed(self._tail.run_dir, given)
+
+    @property
+    def run_dir(self) -> Path:
+        return self._tail.run_dir
 
     def _take(self) -> StoredRun:
         fresh = self._tail.read()
@@ -116,11 +128,10 @@ def about(run_dir: Path) -> About:
             stored = read_run(run_dir, database, ())
     except (sqlite3.Error, ValueError) as error:
         raise DamagedRun(run_dir, error) from error
-    found = sorted(path for kind in MODEL_FILES for path in run_dir.glob(kind) if path.is_file())
     return About(
         command=short(stored.summary.command),
         settings={name: short(str(value)) for name, value in sorted(stored.settings.items()) if value is not None},
         versions={name: short(str(value)) for name, value in stored.versions.items()},
         folder=str(run_dir),
-        files=tuple((str(path.relative_to(run_dir)), path.stat().st_size) for path in found[:MOST_FILES]),
+        files=tuple((name, path.stat().st_size) for name, path in files_of(run_dir).items()),
     )

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from taut.core.messages import Statistics
+from taut.core.messages import HostUse, Statistics
 from taut.dashboard.history import ProgressMark
-from taut.dashboard.records import EventLine, Events, RunLine, State, TopologyMap, WorkerLine, Workers
+from taut.dashboard.records import EventLine, Events, HostLine, RunLine, State, TopologyMap, WorkerLine, Workers
 from taut.dashboard.topology_map import topology_map
 from taut.supervisor.metrics import cluster_rate, finite, rate, time_split, total
 from taut.supervisor.storage.store_reader import StoredRun
@@ -30,6 +30,8 @@ class Seen(Struct, frozen=True):
     workers: Workers
     events: tuple[EventLine, ...]
     there: Mapping[int, Statistics] = {}  # of the workers that take part
+    hosts: tuple[HostLine, ...] = ()
+    traffic: Mapping[tuple[int, int], int] = {}  # bytes between two workers, both ways
 
     @property
     def over(self) -> bool:
@@ -42,7 +44,9 @@ class Seen(Struct, frozen=True):
 
     @property
     def topology(self) -> TopologyMap:
-        return topology_map(self.run.topology, tuple(sorted(self.there)))
+        drawn = topology_map(self.run.topology, tuple(sorted(self.there)))
+        carried = tuple(self.traffic.get((min(edge), max(edge)), 0) for edge in drawn.edges) if self.traffic else ()
+        return replace(drawn, traffic=carried)
 
     def events_after(self, number: int, latest: bool = False) -> Events:
         """Return the first events after ``number``, or the ``latest``, as many as one answer holds."""
@@ -62,6 +66,7 @@ def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcom
         source="supervisor",
         secret_for="everything" if secret_for_all else "changes",
         **{name: getattr(view, name) for name in ("expected", "train_s", "epoch", "samples_done", "samples_total")},
+        **{name: getattr(view, name) for name in ("rate", "slack", "tethered")},
         consensus=finite(view.consensus),
         identical=None if outcome is None else outcome.identical,
         exit_code=None if outcome is None else outcome.exit_code,
@@ -69,7 +74,9 @@ def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcom
     )
     shown = [each for each in view.events if each.number > 0]
     events = tuple(EventLine(each.number, each.time_s, short(each.kind), short(each.text)) for each in shown)
-    return Seen(line, worker_lines(view.workers), events, _there(view.workers))
+    return Seen(
+        line, worker_lines(view.workers), events, _there(view.workers), host_lines(view.workers), _traffic(view.workers)
+    )
 
 
 def from_store(
@@ -82,6 +89,7 @@ def from_store(
     """Describe a run from its store, be it over or not. ``latest``: each worker's last statistics; ``last_s``: when
     something was last written, since the run began."""
     summary, rows, outcome = stored.summary, stored.rows(latest), stored.outcome or {}
+    progress = stored.progress
     consensus = outcome.get("consensus")
     line = _run_line(
         summary.name,
@@ -92,6 +100,9 @@ def from_store(
         source="store",
         secret_for="everything" if secret_for_all else "changes",
         consensus=finite(consensus) if isinstance(consensus, float) else None,
+        rate=1.0 if progress is None else progress.rate or 1.0,
+        slack=0.0 if progress is None else progress.slack or 0.0,
+        tethered=str(stored.settings.get("codec") or "").startswith("tether"),
         identical=summary.identical,
         exit_code=summary.exit_code,
         error=short(summary.error),
@@ -99,7 +110,7 @@ def from_store(
     lines = worker_lines(rows)
     ended = isinstance(outcome.get("workers"), Mapping)  # before that, the store does not know
     untold = tuple(replace(each, suspicion=None, refused=each.refused if ended else None) for each in lines.workers)
-    return Seen(line, Workers(lines.total, untold), events, _there(rows))
+    return Seen(line, Workers(lines.total, untold), events, _there(rows), host_lines(rows))
 
 
 def event_lines(stored: StoredRun) -> list[EventLine]:
@@ -115,6 +126,36 @@ def worker_lines(rows: Iterable[WorkerRow]) -> Workers:
     """Return the workers that are there by rank, then those that are gone, the latest first; as many as an answer has."""
     ordered = sorted(rows, key=lambda row: (row.state == "gone", -row.rank if row.state == "gone" else row.rank))
     return Workers(len(ordered), tuple(_worker(row) for row in ordered[:MOST_WORKERS]))
+
+
+def _traffic(rows: Iterable[WorkerRow]) -> dict[tuple[int, int], int]:
+    carried: dict[tuple[int, int], int] = {}
+    for row in rows:
+        for peer, nbytes in row.sent_to.items() if row.state != "gone" else ():
+            pair = (min(row.rank, peer), max(row.rank, peer))
+            carried[pair] = carried.get(pair, 0) + nbytes
+    return carried
+
+
+def host_lines(rows: Iterable[WorkerRow]) -> tuple[HostLine, ...]:
+    """Return the hosts of the workers that are there, by name, each as one of its workers described it."""
+    found: dict[str, list[WorkerRow]] = {}
+    for row in sorted(rows, key=lambda one: one.rank):
+        if row.state != "gone":
+            found.setdefault(row.host, []).append(row)
+    return tuple(_host(host, found[host]) for host in sorted(found)[:MOST_WORKERS])
+
+
+def _host(host: str, rows: Sequence[WorkerRow]) -> HostLine:
+    use = next((row.host_use for row in rows if row.host_use is not None), HostUse())
+    same = ("cores", "memory_used", "memory_total", "gpus", "gpu_memory_used", "gpu_memory_total")
+    return HostLine(
+        host=short(host),
+        ranks=tuple(row.rank for row in rows),
+        processor=None if use.processor < 0 else finite(use.processor),
+        gpu=None if use.gpu < 0 else finite(use.gpu),
+        **{name: getattr(use, name) for name in same},
+    )
 
 
 def _there(rows: Iterable[WorkerRow]) -> dict[int, Statistics]:
@@ -156,7 +197,7 @@ def _run_line(
 def _worker(row: WorkerRow) -> WorkerLine:
     given = row.statistics
     return WorkerLine(
-        **{name: getattr(row, name) for name in ("rank", "pid", "state", "refused")},
+        **{name: getattr(row, name) for name in ("rank", "pid", "state", "refused", "paused")},
         **{name: getattr(given, name) for name in ("steps", "samples", "bytes_sent")},
         host=short(row.host),
         reason=short(row.reason),

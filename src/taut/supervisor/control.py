@@ -1,5 +1,5 @@
-"""Orders of the run's owner to its supervisor (drain, dismiss a worker, begin a checkpoint, issue and revoke tokens), and
-calls from other threads.
+"""Orders of the run's owner to its supervisor (drain, dismiss or pause a worker, change the learning rate, begin a
+checkpoint, issue and revoke tokens), and calls from other threads.
 
 Orders come over the supervisor's own socket, encrypted, from a connection that proved to hold the owner's key, which is
 made from the run's keys: a user who may read that file (mode 0600) may give orders, from this machine or another one.
@@ -47,6 +47,22 @@ class Dismiss(Message, frozen=True):
     expel: bool = False
 
 
+class Pause(Message, frozen=True):
+    """Let this worker make no step until it is told to go on, by ``paused=False``."""
+
+    rank: Rank
+    reason: Text
+    paused: bool = True
+
+
+class Tune(Message, frozen=True):
+    """Multiply all learning rates by ``rate``, and set the slack of tether; None: as it is."""
+
+    reason: Text
+    rate: float | None = None
+    slack: float | None = None
+
+
 class CheckpointNow(Message, frozen=True):
     """Begin a checkpoint now, if the run has checkpoints."""
 
@@ -58,6 +74,7 @@ class IssueToken(Message, frozen=True):
 
     name: Name
     lasts_s: float | None = None
+    reason: Text = ""
 
 
 class ListTokens(Message, frozen=True):
@@ -69,9 +86,10 @@ class RevokeToken(Message, frozen=True):
 
     name: Name
     expel: bool = False
+    reason: Text = ""
 
 
-Order = DrainRun | Dismiss | CheckpointNow | IssueToken | ListTokens | RevokeToken
+Order = DrainRun | Dismiss | Pause | Tune | CheckpointNow | IssueToken | ListTokens | RevokeToken
 
 
 class TokenLine(Struct, frozen=True, array_like=True):
@@ -169,15 +187,34 @@ class Control:
             case Dismiss(rank, reason, expel):
                 actions += cluster.dismiss(rank, reason, now, expel)
                 return Obeyed(f"worker {rank} {'was expelled' if expel else 'is told to go'}")
+            case Pause(rank, reason, paused):
+                actions += cluster.pause(rank, reason, now, paused)
+                return Obeyed(f"worker {rank} {'stops after its step' if paused else 'goes on'}")
+            case Tune(reason, rate, slack):
+                actions += cluster.tune(rate, slack, reason, now)
+                return Obeyed("the workers change it at their next step")
             case CheckpointNow(reason):
                 actions += cluster.checkpoint(now, reason)
                 return Obeyed("a checkpoint is begun; an event says when it is complete")
-            case IssueToken(name, lasts_s):
-                return self._issue(name, lasts_s)
-            case RevokeToken(name, expel):
-                return self._revoke(name, expel, actions, now)
+            case _:
+                return self._tokens(order, actions, now)
+
+    def _tokens(self, order: object, actions: list[Action], now: float) -> Obeyed:
+        match order:
+            case IssueToken(name, lasts_s, reason):
+                answer = self._issue(name, lasts_s)
+                self._note(f"token {answer.tokens[0].name} is issued", reason, actions)
+                return answer
+            case RevokeToken(name, expel, reason):
+                answer = self._revoke(name, expel, actions, now)
+                self._note(f"token {name} is revoked", reason, actions)
+                return answer
             case _:
                 return Obeyed("", tokens=self._lines())
+
+    def _note(self, what: str, reason: str, actions: list[Action]) -> None:
+        self._cluster.outbox.record("token", f"{what}{f', {reason}' if reason else ''}")
+        actions += self._cluster.outbox.take()
 
     def _issue(self, name: str, lasts_s: float | None) -> Obeyed:
         if lasts_s is not None and not (math.isfinite(lasts_s) and 1.0 <= lasts_s <= LONGEST_S):

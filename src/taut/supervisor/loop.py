@@ -172,16 +172,8 @@ class Loop:
                     self._outgoing.append(action)
                 case act.Record(kind, text):
                     self.journal.record(kind, text, now)
-                case act.Joined(rank, host, pid):
-                    self.journal.write(now, partial(StoreWriter.joined, rank=rank, host=host, pid=pid))
-                case act.Departed(rank, reason):
-                    self.journal.write(now, partial(StoreWriter.departed, rank=rank, reason=reason))
-                case act.KeepStatistics(rank, statistics, final):
-                    self.journal.write(now, partial(StoreWriter.measured, rank=rank, statistics=statistics, final=final))
-                case act.KeepMetrics(rank, points):
-                    self.journal.write(now, partial(StoreWriter.logged, rank=rank, points=points))
-                case act.KeepImage(rank, step, name, png):
-                    self.journal.write(now, partial(StoreWriter.pictured, rank=rank, step=step, name=name, png=png))
+                case act.Kept():
+                    self._keep(action, now)
                 case act.ExpectModel():
                     self.files.expect_model()
                 case act.Save() | act.TakeModel() | act.SaveIndex() | act.SaveCheckpoint() | act.DropCheckpoint():
@@ -191,6 +183,24 @@ class Loop:
                     self._keep_progress(now)
                     self.journal.finished(outcome, now)
                     self.over.set()
+
+    def _keep(self, action: act.Kept, now: float) -> None:
+        """Write what an action asks to keep into the store."""
+        match action:
+            case act.Joined(rank, host, pid):
+                self.journal.write(now, partial(StoreWriter.joined, rank=rank, host=host, pid=pid))
+            case act.Paused(rank, paused):
+                self.journal.write(now, partial(StoreWriter.paused, rank=rank, paused=paused))
+            case act.Departed(rank, reason):
+                self.journal.write(now, partial(StoreWriter.departed, rank=rank, reason=reason))
+            case act.KeepStatistics(rank, statistics, final):
+                self.journal.write(now, partial(StoreWriter.measured, rank=rank, statistics=statistics, final=final))
+            case act.KeepMetrics(rank, points):
+                self.journal.write(now, partial(StoreWriter.logged, rank=rank, points=points))
+            case act.KeepImage(rank, step, name, png):
+                self.journal.write(now, partial(StoreWriter.pictured, rank=rank, step=step, name=name, png=png))
+            case act.KeepHostUse(host, use):
+                self.journal.write(now, partial(StoreWriter.host_used, host=host, use=use))
 
     def _tell(self, now: float) -> None:
         """Send the messages of this round, after writing down all state that must not be lost."""
@@ -226,6 +236,9 @@ class Loop:
             samples_trained=passes.trained,
             samples_left=passes.left,
             unit=passes.unit,
+            rate=cluster.ledger.rate,
+            slack=cluster.ledger.slack,
+            tethered=cluster.plan.tethered,
         )
 
     def _apart(self, now: float) -> float:

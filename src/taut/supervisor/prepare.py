@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -25,6 +26,9 @@ from taut.supervisor.storage.previous_run import KEYS_FILE, PreviousRun
 from taut.supervisor.storage.run_lock import RunLock
 from taut.supervisor.storage.store_writer import StoreWriter, plain
 from taut.transport.keys import RunKeys, write_token_file
+
+if TYPE_CHECKING:
+    from taut.strategies.phases import PhaseSchedule
 
 TOKEN_FILE = "token"
 _PACKAGES = ("taut", "torch", "numpy", "pyzmq", "msgspec", "safetensors")
@@ -90,13 +94,17 @@ def told(settings: Mapping[str, object], run_dir: Path, resume: Found | None, ha
 
 def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -> RunPlan:
     """Return the settings that the state machine needs; the workers read the rest."""
-    from taut.strategies.compatibility import combine
+    from taut.strategies.compatibility import codec_name, codecs_in_use, combine
     from taut.strategies.phases import parse_schedule
     from taut.strategies.rate_scaling import scaling_in
 
     strategy = parse_schedule(settings.get("strategy") or "async")  # type: ignore[arg-type]  # it says so itself
     topology, finish = (None if settings.get(key) is None else str(settings[key]) for key in ("topology", "finish"))
     chosen, text = combine(strategy, topology, finish=finish), json.dumps(plain(settings))
+    codec = None if settings.get("codec") is None else str(settings["codec"])
+    used = codecs_in_use(strategy, topology or "complete", [codec])
+    alone = _parts(settings) or _clients(strategy)
+    fixed = "" if chosen.admits_late else "whose strategy, as it is set, holds its workers together (gloo, nccl)"
     if workers < 1:
         raise Misuse(f"{workers} workers", "at least 1", "leave it out to run alone")
     if len(text) > 4096:
@@ -113,8 +121,26 @@ def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -
         rate_scaling=scaling_in(settings, workers),
         resumed="resume" in settings,
         part=int(str(settings.get("part", 0))),
+        tethered=any(codec_name(each) == "tether" for each in used),
+        cannot_pause=alone or fixed,
+        cannot_scale=_parts(settings) or fixed,
         early_stop=parse_early_stop(settings["stop_early"]) if settings.get("stop_early") else None,
         checkpoint_every=parse_interval(settings["checkpoint_every"]) if settings.get("checkpoint_every") else None,
+    )
+
+
+def _parts(settings: Mapping[str, object]) -> str:
+    """Return "of islands" for a run that trains one part of a model; each part has a supervisor of its own."""
+    return "of islands" if int(str(settings.get("island") or 1)) > 1 else ""
+
+
+def _clients(schedule: PhaseSchedule) -> str:
+    """Return "of clients" for a run whose rounds wait for every worker's clients."""
+    from taut.strategies.periodic.fedavg import FedAvg
+
+    methods = [choice.method() for choice in schedule.choices if choice.is_method]
+    return (
+        "of clients, whose rounds wait for all" if any(isinstance(one, FedAvg) and one.clients for one in methods) else ""
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from taut.core.messages import Statistics
+from taut.core.messages import HostUse, Statistics
 from taut.core.printable import Printable
 
 RunState = Literal["waiting", "training", "draining", "saving", "finished", "failed"]
@@ -38,6 +38,9 @@ class WorkerRow(Printable):
     phi: float  # suspicion: -log10 of the chance that it is only late; 0 if its silence means nothing
     reason: str  # why it is gone, empty while it is not
     refused: int = 0  # messages of it that others refused
+    paused: bool = False  # by the run's owner
+    host_use: HostUse | None = None  # as it said last
+    sent_to: Mapping[int, int] = field(default_factory=dict)  # bytes, by peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,9 @@ class ClusterView:
     epochs: int = 0  # passes that the scripts ask for, 0 while unknown
     samples_trained: int = 0  # in all passes
     samples_left: int = 0  # in all passes, where `epochs` is known
+    rate: float = 1.0  # by which the owner multiplies all learning rates
+    slack: float = 0.0  # of tether, as the owner has set it
+    tethered: bool = False  # there is a slack to set
     unit: str = "epoch"  # or "round": of clients; then the samples of passes are rounds
 
     @property

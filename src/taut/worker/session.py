@@ -26,6 +26,7 @@ from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.growth import Growth
 from taut.worker.model.replica import Replica
 from taut.worker.phases import Phases
+from taut.worker.tracing import step_tracer
 from taut.worker.validation import Validation
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class WorkerSession:
             self.finish_policy = finish_policy(handshake.settings, self.phases.last, self.validation)
             self.leases = SupervisorLeases(self, self.leases.left if carried is not None else None)
             handshake.comm.supervisor.standing = self._standing
+            self._trace(handshake)
             handshake.take_over(carried)
             self._home = handshake
             self._connector.joined(self)
@@ -101,6 +103,17 @@ class WorkerSession:
                 handshake.comm.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=True))
             handshake.comm.close(linger_s=1.0 if tells else 0.0)
             raise
+
+    def _trace(self, handshake: JoinHandshake) -> None:
+        """Make spans of this worker's steps and messages, where the run's settings ask for it."""
+        if self.watch.tracer is None:
+            self.watch.tracer = step_tracer(self.settings, self.run, handshake.comm.rank)
+        handshake.comm.dispatcher.tracer = self.watch.tracer
+
+    def _close(self) -> None:
+        self.comm.close(linger_s=1.0)
+        if self.watch.tracer is not None:
+            self.watch.tracer.close()
 
     @property
     def comm(self) -> CommThread:
@@ -203,6 +216,32 @@ class WorkerSession:
         status = self.comm.status
         return status.leave is not None and status.drain is None
 
+    @property
+    def rate(self) -> float:
+        """Return by what the run's owner multiplies all learning rates now."""
+        return self.comm.status.steering.rate
+
+    def stand_still(self) -> None:
+        """Wait, between two steps, as long as the run's owner has paused this worker. Others that meet it in rounds get
+        turns without data, as where it waits for data. Where the supervisor is lost, nobody could end the pause: the
+        worker goes on."""
+        while not self._may_step(self.comm.status) and self.started and not (self.stopping or self.exchange.gathering):
+            try:
+                self.exchange.wait(self._may_stand_up, again=do_nothing)
+                self.watch.charge("wait")
+                if self.keeper is not None:
+                    self.keeper.while_waiting()
+                    self.keeper.before_change()
+                self.follow()
+            except GivenUp as error:
+                self.come_back(error)
+
+    def _may_stand_up(self, status: RunStatus) -> bool:
+        return self._may_step(status) or self._may_go_on(status)
+
+    def _may_step(self, status: RunStatus) -> bool:
+        return not status.steering.paused or self.comm.supervisor.lost()
+
     def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:
         """Exchange gradients, where the strategy does: they are there, and the optimizer has not moved yet."""
         while True:
@@ -223,6 +262,7 @@ class WorkerSession:
             self.bytes_dense += dense_ring_nbytes(self.comm.workers, self.params.size)
         try:
             self._check()
+            self.replica.fix_slack(self.comm.status.steering.slack)
             self.comm.run_turn(self.exchange.after_step(samples, rate), self.watch)
             self.phases.stepped(self._optimizer)
         except GivenUp as error:  # what the step changed is brought along
@@ -347,7 +387,7 @@ class WorkerSession:
         except (SupervisorLost, PeerLost) as error:
             raise type(error)(f"{error}; the model as this worker has it is in {self.save_here()}") from None
         finally:
-            self.comm.close(linger_s=1.0)
+            self._close()
 
     def _say_done(self, begun: Container[int] = ()) -> None:
         with self.comm.status.changed:
@@ -379,7 +419,7 @@ class WorkerSession:
             self.comm.say(Done(leaving=True, begun=self.leases.end(begun)))
             self._connector.left("left the run, which goes on")
         finally:
-            self.comm.close(linger_s=1.0)
+            self._close()
 
     def _agree(self) -> None:
         choice = self.phases.choice

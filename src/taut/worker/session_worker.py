@@ -474,6 +474,8 @@ class SessionWorker(ABC):
         the gradients of the last one wait for those of this one."""
         keeper = self._keeper
         self._masters.take_changes()
+        if self._session is not None and not accumulating:
+            self._session.stand_still()
         moment = keeper.before_batch(accumulating) if keeper is not None else None
         batch = next(batches, NO_MORE)
         self._masters.refresh()
@@ -560,8 +562,11 @@ class SessionWorker(ABC):
         if self._member is not None:
             self._member.agree(0.0, self._session.exchange.idle)
             self._member.share()
-        if self._keeper is not None and not self._batches_used:
-            self._keeper.after_exchange()
+        if not self._batches_used:
+            self._session.stand_still()
+            self._masters.refresh()
+            if self._keeper is not None:
+                self._keeper.after_exchange()
         if self._evaluation is not None and not self.stopping:
             passes = max(self._dealer.reached, self._own.reached)
             self._evaluation.after_step(self.model, self.steps, passes, self.is_main)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from taut.core.clock import Clock, MonotonicClock
 from taut.core.messages import TIME_PARTS
+from taut.worker.tracing import StepTracer
 
 
 @dataclass
@@ -26,6 +27,7 @@ class Stopwatch:
 
     clock: Clock = field(default_factory=MonotonicClock)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TIME_PARTS, 0.0))
+    tracer: StepTracer | None = None  # that makes spans of it
 
     def __post_init__(self) -> None:
         self.restart()
@@ -42,6 +44,8 @@ class Stopwatch:
         spent = now - self.last_s
         self.seconds[kind] += spent
         self.last_s = now
+        if self.tracer is not None:
+            self.tracer.charged(kind, spent)
         return spent
 
     def thread_s(self) -> float:
@@ -61,6 +65,8 @@ class Stopwatch:
 
     def begin_step(self) -> None:
         """Note that the exchange is over, and the next step begins."""
+        if self.tracer is not None:
+            self.tracer.stepped()
 
     @property
     def wall_s(self) -> float:

@@ -46,6 +46,7 @@ def reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, lis
     return tmp_path / "otter", list(Feed(tmp_path / "otter").read().scalars)
 
 
+@pytest.mark.timeout(300)  # MLflow makes its database first
 def test_each_has_every_value(reported: tuple[Path, list[Scalar]]) -> None:
     folder, scalars = reported
     assert len(scalars) > 100

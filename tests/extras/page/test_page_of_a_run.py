@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ for (const level of ["error", "warn"]) console[level] = (...told) => window.wron
 FOUND = """axe.run(document).then((found) => JSON.stringify(found.violations
   .filter((one) => ["serious", "critical"].includes(one.impact))
   .map((one) => [one.id, one.nodes.map((node) => node.html)])))"""
-GOES_ON = 300.0  # seconds; the run is ended by the page
+GOES_ON = 600.0  # seconds; the run is ended by the page
 
 
 @pytest.fixture
@@ -74,11 +75,15 @@ def test_the_page_beside_a_run_of_four_workers(browser: Browser, tmp_path: Path)
         client = Client("127.0.0.1", found["port"], secret)
         browser.open(f"{found['url']}#secret={secret}")
 
-        browser.patience_s = 60.0
+        browser.patience_s = 180.0  # four workers start, on a machine that may be busy
         browser.until("document.querySelectorAll('#workers tr').length == 4")
         browser.until("document.querySelector('#throughput').getAttribute('aria-label').includes('worker 3 ')")
         browser.until("[...document.querySelectorAll('#workers tr')].every((row) => row.cells[3].textContent !== '0')")
         _values_are_those_of_the_api(browser, client)
+        _a_worker_pauses_and_goes_on(browser, client)
+        _rates_and_slack_change(browser, client)
+        _hosts_are_shown(browser, client)
+        _runs_are_compared(browser, folder.name)
         _nobody_is_shut_out(browser)
 
         victim = client.ask("/api/workers").json["workers"][2]
@@ -86,20 +91,19 @@ def test_the_page_beside_a_run_of_four_workers(browser: Browser, tmp_path: Path)
         browser.until("document.querySelector('[data-rank=\"2\"]').closest('tr').cells[2].className.includes('bad')")
         browser.until("document.querySelectorAll('#graph circle').length == 3")
 
-        go_on = "document.querySelector('#ask [type=submit]').click()"
-        browser.value(f"document.querySelector('#checkpoint').click(); {go_on}")
+        browser.value(f"document.querySelector('#checkpoint').click(); {GO_ON}")
         browser.until("document.querySelector('#events').innerText.includes('asked for from the dashboard')")
-        browser.value(f"document.querySelector('[data-rank=\"3\"]').click(); {go_on}")
+        browser.value(f"document.querySelector('[data-rank=\"3\"][data-order=drain]').click(); {GO_ON}")
         browser.until("document.querySelectorAll('#graph circle').length == 2")
         elsewhere = (
             "performance.getEntriesByType('resource').filter(one => new URL(one.name).hostname != '127.0.0.1').length"
         )
         assert browser.value(elsewhere) == 0, "nothing leaves the machine"
-        browser.value(f"document.querySelector('#end').click(); {go_on}")
+        browser.value(f"document.querySelector('#end').click(); {GO_ON}")
         assert run.wait(GOES_ON) == 0
         assert browser.value("window.wrong") == []
         told = " ".join(event.text for event in load_run(folders, folder.name).events)
-        for order in ("dismissed", "drained", "asked for"):
+        for order in ("dismissed", "drained", "asked for", "paused", "resumed", "changed"):
             assert f"{order} from the dashboard, by 127.0.0.1" in told
     finally:
         if run.poll() is None:
@@ -120,9 +124,54 @@ def _values_are_those_of_the_api(browser: Browser, client: Client) -> None:
     )
 
 
+GO_ON = "document.querySelector('#ask [type=submit]').click()"
+
+
+def _a_worker_pauses_and_goes_on(browser: Browser, client: Client) -> None:
+    def worker() -> dict[str, Any]:
+        return next(one for one in client.ask("/api/workers").json["workers"] if one["rank"] == 1)
+
+    browser.value(f"document.querySelector('[data-rank=\"1\"][data-order=pause]').click(); {GO_ON}")
+    browser.until("document.querySelectorAll('#workers tr')[1].cells[2].textContent == 'paused'")
+    assert worker()["paused"]
+    browser.value(f"document.querySelector('[data-rank=\"1\"][data-order=resume]').click(); {GO_ON}")
+    browser.until("document.querySelectorAll('#workers tr')[1].cells[2].textContent == 'training'")
+    stood = worker()["steps"]
+    until(lambda: worker()["steps"] > stood, "steps of the worker that goes on", GOES_ON)
+
+
+def _rates_and_slack_change(browser: Browser, client: Client) -> None:
+    browser.value(
+        "document.querySelector('#tune').click(); document.querySelector('#rate').value = '0.5';"
+        f"document.querySelector('#slack').value = String(2 ** -5); {GO_ON}"
+    )
+    browser.until("document.querySelector('#figures').innerText.includes('learning rates')")
+    run = client.ask("/api/run").json
+    assert (run["rate"], run["slack"]) == (0.5, 2**-5)
+
+
+def _hosts_are_shown(browser: Browser, client: Client) -> None:
+    browser.until("document.querySelector('#hosts tr').cells[2].textContent.includes('% of')")
+    (host,) = client.ask("/api/hosts").json["hosts"]
+    assert host["ranks"] == [0, 1, 2, 3] and 0.0 <= host["processor"] <= 1.0
+    with open("/proc/meminfo") as told:
+        assert f"{host['memory_total'] // 1024} kB" in told.readline()
+
+
+def _runs_are_compared(browser: Browser, name: str) -> None:
+    browser.value("document.querySelector('#others').open = true")
+    browser.until("document.querySelectorAll('#runs input').length == 1")
+    browser.value("document.querySelector('#runs input').click()")
+    browser.until("document.querySelector('#otherloss').getAttribute('aria-label')?.includes('owl')")
+    assert name in browser.value("document.querySelector('#sidebyside').innerText")
+    browser.value("document.querySelector('#against').value = 'samples'")
+    browser.value("document.querySelector('#against').dispatchEvent(new Event('change')); 1")
+
+
 def _nobody_is_shut_out(browser: Browser) -> None:
     browser.value(AXE.read_text() + "; 1")
-    for width in (1920, 360):
+    for width, scheme in ((1920, "light"), (1920, "dark"), (360, "dark"), (360, "light")):
+        browser._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         mobile = width < 500
         browser._call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=mobile)
         assert json.loads(browser.promise(FOUND)) == []

@@ -40,7 +40,7 @@ def drain(
     if expel and rank is None:
         raise Misuse("--expel without a worker", "taut drain RUN WORKER --expel", "`taut drain RUN` ends the whole run")
     found = going(given.settings().runs_dir, run)
-    by = f"{_user()} on {socket.gethostname()}"
+    by = giver()
     if rank is None:
         answer = order(found, DrainRun(f"drained by {by}"))
     else:
@@ -69,8 +69,10 @@ def _rank(given: str) -> int:
     return int(given)
 
 
-def _user() -> str:
+def giver() -> str:
+    """Return who gives an order: the user, and the machine."""
     try:
-        return getpass.getuser()
+        user = getpass.getuser()
     except (KeyError, OSError):  # a container whose user has no name
-        return "somebody"
+        user = "somebody"
+    return f"{user} on {socket.gethostname()}"

@@ -10,7 +10,7 @@ import typer
 from msgspec.structs import asdict
 from rich.table import Table
 
-from taut.cli.commands.drain import going
+from taut.cli.commands.drain import giver, going
 from taut.cli.examples import examples
 from taut.cli.options import Given, Json, RunName, run_flag, with_flags
 from taut.cli.output.console import notes, print_json, results
@@ -49,7 +49,7 @@ def new(
 
     lasts_s = None if expires is None else parse_duration(expires, f"--expires {expires}")
     found, folder = _going(given, run)
-    answer = order(found, IssueToken(name, lasts_s))
+    answer = order(found, IssueToken(name, lasts_s, f"by {giver()}"))
     (line,) = answer.tokens
     path = out if out is not None else folder / f"token-{line.name}"
     write_token_file(path, answer.token)
@@ -116,7 +116,7 @@ def revoke(
     from taut.supervisor.control import RevokeToken, order
 
     found, _ = _going(given, run)
-    answer = order(found, RevokeToken(name, expel))
+    answer = order(found, RevokeToken(name, expel, f"by {giver()}"))
     if as_json:
         print_json({"run": found.run, "said": answer.said, **_record(answer.tokens[0])})
     else:

@@ -54,7 +54,8 @@ def worker_table(
     for row in rows:
         score = [] if scores is None else [score_text(scores.get(row.rank))]
         samples_per_s = rate(row.statistics) if rates is None else rates.of(row.rank)
-        state = Text(row.state, style={"training": "", "gone": "red"}.get(row.state, "dim"))
+        shown = "paused" if row.paused and row.state != "gone" else row.state
+        state = Text(shown, style={"training": "", "gone": "red", "paused": "yellow"}.get(shown, "dim"))
         table.add_row(str(row.rank), state, *_cells(row.statistics, samples_per_s), *score)
         gone += [f"worker {row.rank}: {row.reason}"] if row.state == "gone" and row.reason else []
     table.caption = Text("\n".join(map(_gone_text, grouped(gone)))) if gone else None

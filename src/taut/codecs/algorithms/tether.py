@@ -11,7 +11,7 @@ shrinks with staleness, since stale updates act as momentum of their own.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from taut.codecs.algorithms.steered import SteeredCodec
@@ -107,6 +107,15 @@ class Tether(SteeredCodec):
         super().retune(state, workers, staleness)
         if state.limit:
             self._set_limit(state, state.limit)
+
+    def fixed(self, state: State, slack: float) -> Tether:
+        """Return this codec with another slack, which is fixed from the next exchange on: nothing steers it any more. A
+        slack that the grid is too coarse for is doubled until it is not."""
+        state.steering = None
+        while slack * self.gain_at(state.workers, state.staleness) / state.workers < state.finest:
+            slack *= 2.0
+        self._set_limit(state, slack)
+        return replace(self, slack=slack, tau=None, density=None)
 
     def _scan(self, state: State, lo: int, hi: int, limit: float, quantum: float) -> tuple[bytes | None, int]:
         signs = state.kernels.tether(state.w, state.b, lo, hi, limit, quantum, state.words)

@@ -99,6 +99,17 @@ class Leave(Tidy, Message, frozen=True):
     reason: Text
 
 
+class Steering(Tidy, Message, frozen=True):
+    """What the run's owner has changed for this worker since the start. One with a higher ``number`` replaces an earlier
+    one whole. ``rate``: factor of all learning rates; ``slack``: of the codec ``tether`` (0: the codec's own);
+    ``paused``: make no step for now."""
+
+    number: Count = 0
+    rate: Annotated[float, Meta(ge=1e-6, le=1e6)] = 1.0
+    slack: Annotated[float, Meta(ge=0.0, le=1e6)] = 0.0
+    paused: bool = False
+
+
 class Checkpoint(Message, frozen=True):
     """After your next step, copy your part of checkpoint ``number``, and write it while you train on."""
 
@@ -171,6 +182,7 @@ SupervisorMessage = (
     | NextPhase
     | Drain
     | Leave
+    | Steering
     | Checkpoint
     | Finish
     | UploadSeen

@@ -102,6 +102,20 @@ TIME_PARTS = tuple(
 )
 
 
+class HostUse(Tidy, frozen=True):
+    """How busy a worker's host is, all of its processes together. Shares are from 0 to 1, and -1 where they are not
+    known; ``gpu`` is the mean over all ``gpus``, and their memory is the sum."""
+
+    processor: Annotated[float, Meta(ge=-1.0, le=1.0)] = -1.0
+    cores: Count = 0
+    memory_used: Count = 0  # bytes
+    memory_total: Count = 0
+    gpus: Count = 0
+    gpu: Annotated[float, Meta(ge=-1.0, le=1.0)] = -1.0
+    gpu_memory_used: Count = 0
+    gpu_memory_total: Count = 0
+
+
 class Complaint(Tidy, frozen=True):
     """Number of messages of worker ``rank`` that this worker refused since it came. ``excess``: messages beyond the
     rate limit, dropped unread. ``why``: the last message was refused."""
@@ -119,12 +133,16 @@ class Dispute(Struct, frozen=True, array_like=True):
     other: Rank
 
 
+MOST_LINKS = 64  # in a message
+
+
 class Heartbeat(Tidy, Message, frozen=True):
     """The worker is alive, with its statistics. ``sketch`` (may be empty): a linear sketch of the weights, for the
     consensus distance. ``complaints``: about the workers whose messages were refused most. In lock-step, ``agreed``:
     the stamp of the last membership of which all members have told this worker that they are in it; ``elected``: the
     membership that the workers elected without a supervisor, until it is in a roster; ``calm``: this worker hears the
-    supervisor, and its vote is with no candidate."""
+    supervisor, and its vote is with no candidate. ``host_use``, ``sent_to``: now and then, how
+    busy its host is, and the bytes sent to those peers that got most."""
 
     statistics: Statistics
     sketch: Annotated[list[Real], Meta(max_length=1024)]
@@ -134,6 +152,8 @@ class Heartbeat(Tidy, Message, frozen=True):
     elected: View | None = None
     calm: bool = False
     disputes: Annotated[list[Dispute], Meta(max_length=64)] = field(default_factory=list)
+    host_use: HostUse | None = None
+    sent_to: Annotated[dict[Rank, Count], Meta(max_length=MOST_LINKS)] = field(default_factory=dict)
 
 
 class MetricPoint(Tidy, frozen=True):

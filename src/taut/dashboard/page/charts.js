@@ -56,7 +56,7 @@ const CHARTS = {
   },
   split: {format: (value) => `${number(100 * value)}%`, stacked: true, lines: splitLines},
   traffic: {
-    format: (value) => `${bytes(value ?? 0)}/s`, log: true,
+    format: (value) => `${bytes(value ?? 0)}/s`, always: true,  // what is sent may be a thousandth of the other
     lines: (points) => [
       all("sent", points.map((point) => point.bytes_per_s), {stroke: style("--blue")}),
       all("uncompressed all-reduce", points.map((point) => point.dense_per_s),
@@ -90,7 +90,7 @@ function splitLines(points) {
   return lines.reverse();  // the highest sum is drawn first, the lower ones over it
 }
 
-class Chart {
+export class Chart {
   constructor(name, kind) {
     this.kind = kind;
     this.place = document.getElementById(name);
@@ -108,8 +108,8 @@ class Chart {
 
   draw(points, anew) {
     const lines = this.kind.lines(points);
-    const x = points.map((point) => point.time_s);
-    const log = settings.log && this.kind.log;
+    const x = this.kind.x ? this.kind.x(points) : points.map((point) => point.time_s);
+    const log = this.kind.always || (settings.log && this.kind.log);
     const values = lines.map((line) => {
       const drawn = line.smooth && settings.smoothing ? smoothed(line.values, settings.smoothing) : line.values;
       return log ? drawn.map((value) => value > 0 ? value : null) : drawn;
@@ -126,7 +126,7 @@ class Chart {
       if (this.zoomed) this.plot.redraw();
     }
     const last = lines.map((line, index) => `${line.label} ${this.kind.format(this.shown[index].at(-1) ?? null)}`);
-    const told = points.length ? `at ${time(x.at(-1))}: ${last.slice(0, MOST_IN_LEGEND).join(", ")}` : "no points so far";
+    const told = points.length ? `at ${(this.kind.tick ?? time)(x.at(-1))}: ${last.slice(0, MOST_IN_LEGEND).join(", ")}` : "no points so far";
     this.place.setAttribute("aria-label", `${this.place.dataset.title}, ${told}`);
   }
 
@@ -135,7 +135,7 @@ class Chart {
     return {
       ...this.size(),
       padding: [8, 8, 0, 0],
-      cursor: {sync: {key: "taut"}, focus: {prox: 24}, points: {size: 5}},
+      cursor: {...(this.kind.alone ? {} : {sync: {key: "taut"}}), focus: {prox: 24}, points: {size: 5}},
       focus: {alpha: 0.35},
       legend: {live: true, show: lines.length <= MOST_IN_LEGEND + 2},
       scales: {
@@ -143,11 +143,11 @@ class Chart {
         y: this.kind.stacked ? {range: [0, 1]} : log ? {distr: 3} : {range: (_, low, high) => around(low, high)},
       },
       axes: [
-        {...axis, size: 28, values: (_, ticks) => ticks.map(time)},
-        {...axis, size: 58, values: (_, ticks) => ticks.map((value) => value === null ? "" : this.kind.stacked ? this.kind.format(value) : this.kind.format === CHARTS.traffic.format ? bytes(value) : short(value))},
+        {...axis, size: 28, values: (_, ticks) => ticks.map(this.kind.tick ?? time)},
+        {...axis, ...(log ? {grid: {...axis.grid, filter: decades}} : {}), size: 58, values: (_, ticks) => ticks.map((value) => value === null ? "" : this.kind.stacked ? this.kind.format(value) : this.kind.format === CHARTS.traffic.format ? bytes(value) : short(value))},
       ],
       series: [
-        {label: "time", value: (_, value) => value === null ? "–" : time(value)},
+        {label: this.kind.xlabel?.() ?? "time", value: (_, value) => value === null ? "–" : (this.kind.tick ?? time)(value)},
         ...lines.map((line, index) => ({
           label: line.label, stroke: line.stroke, fill: line.fill, width: line.width, dash: line.dash, points: {show: false},
           spanGaps: !line.fill,
@@ -156,11 +156,14 @@ class Chart {
       ],
       hooks: {
         setSelect: [(plot) => { if (plot.select.width > 2) this.zoomed = true; }],
-        ready: [(plot) => plot.over.addEventListener("dblclick", () => { resetZoom(); })],
+        ready: [(plot) => plot.over.addEventListener("dblclick", () => { this.zoomed = false; resetZoom(); })],
       },
     };
   }
 }
+
+// Of a log axis, a line for each power of ten.
+const decades = (_, splits) => splits.map((value) => value > 0 && Math.abs(Math.log10(value) % 1) < 1e-6 ? value : null);
 
 // From 0, unless the values are far from it.
 function around(low, high) {
@@ -173,8 +176,10 @@ function around(low, high) {
 const charts = Object.entries(CHARTS).map(([name, kind]) => new Chart(name, kind));
 let shown = [];
 
-export function drawCharts(points, anew = false) {
-  shown = points;
+export function drawCharts(given, anew = false) {
+  const began = given.findIndex((point) => point.samples_per_s > 0);
+  const points = given.slice(Math.max(0, began - 1));  // before that the run waits for its workers
+  shown = given;
   for (const chart of charts) {
     const figure = chart.place.closest("figure");
     if (chart.place.id === "consensus") figure.hidden = !points.some((point) => point.consensus);

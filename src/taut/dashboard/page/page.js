@@ -2,37 +2,16 @@
 // HTML. The server's Content-Security-Policy forbids the other ways too (Trusted Types, no inline script).
 
 import {COLORS, PARTS, drawCharts, resetZoom, set} from "./charts.js";
+import {$, make} from "./elements.js";
 import {bytes, number, time} from "./format.js";
+import {listRuns} from "./compare.js";
+import {showHosts} from "./hosts.js";
+import {followMetrics} from "./metrics.js";
+import {STORED, ask, download, notice, problem, request, takeOrders} from "./orders.js";
 import {drawTopology} from "./topology.js";
 
-const $ = (id) => document.getElementById(id);
-const STORED = "taut-dashboard-secret";  // of this tab and this origin; a cookie would go to every port of the host
 const points = [];
 let lastEvent = 0, secretForAll = false, over = false, paused = false, latest = null, seenAt = 0;
-
-// A link from `taut dashboard RUN --link` carries the secret behind the #, which browsers do not send.
-const linked = new URLSearchParams(location.hash.slice(1)).get("secret");
-if (linked) {
-  sessionStorage.setItem(STORED, linked);
-  history.replaceState(null, "", location.pathname);
-}
-
-const make = (name, text = "", kind = "") => {
-  const made = document.createElement(name);
-  made.textContent = text;
-  made.className = kind;
-  return made;
-};
-
-// Above the figures: what came of the last order, and what is wrong with the run or the connection just now.
-const notices = {order: "", run: "", connection: ""};
-
-function notice(what, text) {
-  notices[what] = text;
-  const told = Object.values(notices).filter(Boolean).join(" · ");
-  if ($("notice").textContent !== told) $("notice").textContent = told;
-  $("notice").hidden = !told;
-}
 
 // ---------------------------------------------------------------------------------------------- what is shown
 
@@ -45,7 +24,7 @@ function showRun(run) {
   $("state").className = `chip ${KIND[run.state] ?? ""}`;
   $("how").textContent = [run.strategy, run.topology, run.codec].filter(Boolean).join(" · ");
   over = run.state === "finished" || run.state === "failed";
-  for (const act of ["unlock", "end", "checkpoint", "pause"]) $(act).hidden = over;  // nothing is left to steer
+  for (const act of ["unlock", "end", "checkpoint", "tune", "pause"]) $(act).hidden = over;  // nothing is left to steer
   $("pass").hidden = run.epoch === null || !run.samples_total;
   if (!$("pass").hidden) {
     const share = run.samples_done / run.samples_total;
@@ -62,6 +41,8 @@ function showRun(run) {
   if (run.loss !== null) figures.push(["loss", number(run.loss, 4)]);
   if (run.staleness !== null) figures.push(["staleness, steps", number(run.staleness, 1)]);
   if (run.consensus !== null) figures.push(["consensus distance", run.consensus.toPrecision(2)]);
+  if (run.rate !== 1) figures.push(["learning rates, times", String(run.rate)]);
+  if (run.slack) figures.push(["slack", `2^${Math.log2(run.slack)}`]);
   if (run.identical !== null) figures.push(["replicas", run.identical ? "identical" : "different"]);
   $("figures").replaceChildren(...figures.map(([label, value]) => {
     const card = make("div");
@@ -76,15 +57,18 @@ const rows = new Map();
 
 function workerRow(rank) {
   const row = make("tr");
-  for (const head of document.querySelectorAll("thead th")) {
+  for (const head of $("workers").closest("table").querySelectorAll("th")) {
     row.append(make("td", "", head.className || "text"));
     if (head.className) row.lastChild.dataset.label = head.textContent;  // shown where there is no room for a table
   }
-  const button = make("button", "Drain");
-  button.type = "button";
-  button.dataset.rank = rank;
-  button.setAttribute("aria-label", `Drain worker ${rank}`);
-  row.lastChild.append(button);
+  for (const [order, label] of [["pause", "Pause"], ["drain", "Drain"]]) {
+    const button = make("button", label);
+    button.type = "button";
+    button.dataset.rank = rank;
+    button.dataset.order = order;
+    button.setAttribute("aria-label", `${label} worker ${rank}`);
+    row.lastChild.append(button);
+  }
   const bar = row.cells[9].appendChild(make("div", "", "bar"));
   bar.setAttribute("role", "img");
   PARTS.forEach((part, index) => { bar.appendChild(make("span")).style.background = COLORS[index]; });
@@ -99,7 +83,8 @@ function showWorkers({total, workers}) {
     rows.set(worker.rank, row);
     row.className = gone ? "gone" : "";
     const texts = [
-      String(worker.rank), worker.host, gone && worker.reason ? `gone: ${worker.reason}` : worker.state,
+      String(worker.rank), worker.host,
+      gone && worker.reason ? `gone: ${worker.reason}` : worker.paused ? "paused" : worker.state,
       number(worker.steps), number(worker.samples_per_s), number(worker.loss, 4), number(worker.staleness, 1),
       bytes(worker.bytes_sent), number(worker.refused),
     ];
@@ -109,11 +94,20 @@ function showWorkers({total, workers}) {
     row.cells[2].className = gone && worker.reason !== "left" ? "text bad" : "text";
     row.cells[8].className = worker.refused ? "n bad" : "n";
     showParts(row.cells[9].firstChild, worker.parts);
-    row.lastChild.firstChild.hidden = gone || over;
+    showOrders(row.lastChild, worker, gone || over);
     return row;
   });
   const body = $("workers");
   if (shown.length !== body.rows.length || shown.some((row, at) => row !== body.rows[at])) body.replaceChildren(...shown);
+}
+
+function showOrders(cell, worker, none) {
+  const [pause] = cell.children, order = worker.paused ? "resume" : "pause", label = worker.paused ? "Go on" : "Pause";
+  for (const button of cell.children) button.hidden = none;
+  if (pause.dataset.order === order) return;
+  pause.dataset.order = order;
+  pause.textContent = label;
+  pause.setAttribute("aria-label", worker.paused ? `Let worker ${worker.rank} go on` : `Pause worker ${worker.rank}`);
 }
 
 // A worker's time as a bar of its parts.
@@ -176,6 +170,7 @@ function showLatest() {
   showWorkers(latest.workers);
   showChoices(latest.workers.workers);
   drawTopology(latest.topology, latest.workers.workers);
+  showHosts(latest.hosts);
   if (latest.changed) drawCharts(points);
   latest.changed = false;
 }
@@ -186,6 +181,9 @@ async function showAbout() {
     notice("order", await problem(answer));
     return;
   }
+  const script = await request("/api/script");  // both need the secret: they may be nobody else's to read
+  $("script").textContent = script.ok ? await script.text() : "";
+  $("scriptpart").hidden = !$("script").textContent;
   const {command, settings, versions, folder, files} = await answer.json();
   $("command").textContent = command;
   const lines = [...Object.entries(settings), ...Object.entries(versions).map(([name, version]) => [`version of ${name}`, version]),
@@ -194,58 +192,20 @@ async function showAbout() {
     const row = make("tr");
     row.append(make("th", name), make("td", value));
     row.firstChild.scope = "row";
+    if (files.some((file) => file[0] === name)) row.lastChild.append(" ", fetchButton(name));
     return row;
   }));
 }
 
-// -------------------------------------------------------------------------------------------- what is asked
-
-// The secret goes along only where it is needed. Should this port be somebody else's one day, looking tells them nothing.
-const request = (path, options = {}, withSecret = true) => {
-  const secret = withSecret ? sessionStorage.getItem(STORED) : null;
-  const headers = {...options.headers, ...(secret ? {Authorization: `Bearer ${secret}`} : {})};
-  return fetch(path, {...options, headers, cache: "no-store", credentials: "omit", referrerPolicy: "no-referrer"});
-};
-
-const problem = async (answer) => {
-  const told = await answer.json().catch(() => ({error: `the server answered ${answer.status}`}));
-  return [told.error, told.remedy].filter(Boolean).join("; ");
-};
-
-function ask(question, secretToo, expelToo = false) {
-  $("question").textContent = question;
-  $("expelfield").hidden = !expelToo;
-  $("expel").checked = false;
-  $("field").hidden = !secretToo;
-  $("secret").value = "";
-  $("ask").returnValue = "";
-  $("ask").showModal();
-  return new Promise((resolve) => {
-    $("ask").onclose = () => {
-      const yes = $("ask").returnValue === "yes";
-      if (yes && secretToo && $("secret").value) sessionStorage.setItem(STORED, $("secret").value.trim());
-      $("secret").value = "";
-      resolve(yes);
-    };
-  });
+function fetchButton(name) {
+  const button = make("button", "Download");
+  button.type = "button";
+  button.setAttribute("aria-label", `Download ${name}`);
+  button.addEventListener("click", () => download(name));
+  return button;
 }
 
-async function act(question, path, body = () => ({}), expelToo = false) {
-  const known = sessionStorage.getItem(STORED) !== null;
-  if (!await ask(question, !known, expelToo)) return;
-  try {
-    const answer = await request(path, {
-      method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(body()),
-    });
-    if (answer.status === 401) sessionStorage.removeItem(STORED);
-    notice("order", answer.ok ? (await answer.json()).said : await problem(answer));
-  } catch {
-    notice("order", "the server does not answer");
-  }
-}
-
-const drain = (rank) => act(`Worker ${rank} hands over what it has and leaves; the others go on.`,
-  `/api/workers/${rank}/drain`, () => ({expel: $("expel").checked}), true);
+// -------------------------------------------------------------------------------------------- what is heard
 
 // An EventSource cannot send headers, so the stream is read from a fetch.
 async function watch() {
@@ -290,18 +250,9 @@ async function keepWatching() {
   }
 }
 
-$("workers").addEventListener("click", (event) => {
-  const rank = event.target.dataset?.rank;
-  if (rank !== undefined) drain(rank);
-});
-$("ask").addEventListener("submit", (event) => {
-  event.preventDefault();
-  $("ask").close(event.submitter.value);
-});
-$("no").addEventListener("click", () => $("ask").close(""));
-$("unlock").addEventListener("click", () => ask("To steer the run from this tab:", true));
-$("end").addEventListener("click", () => act("The run ends in order: workers finish their step, and the model is saved.", "/api/drain"));
-$("checkpoint").addEventListener("click", () => act("A checkpoint is written now.", "/api/checkpoint"));
+takeOrders(() => latest?.run);
+listRuns(() => secretForAll);
+followMetrics(() => secretForAll, () => paused || latest === null);
 $("pause").addEventListener("click", () => {
   paused = !paused;
   $("pause").setAttribute("aria-pressed", String(paused));

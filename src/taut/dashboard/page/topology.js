@@ -1,4 +1,6 @@
-// The topology as the graph that it is. Nodes have the colour of their worker's state.
+// The topology as the graph that it is. Nodes have the colour of their worker's state, edges are as wide as their traffic.
+
+import {bytes} from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const SIZE = 240, EDGE = 22;
@@ -23,11 +25,14 @@ export function drawTopology(map, workers) {
   const height = Math.max(2 * EDGE, ...[...at.values()].map(([, y]) => y + EDGE));
   picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
   picture.setAttribute("aria-label", `${map.spots.length} workers, ${map.edges.length} edges`);
+  const most = Math.max(0, ...map.traffic);
   const radius = map.spots.length > 40 ? 4 : map.spots.length > 16 ? 8 : 13;
   picture.replaceChildren(
-    ...map.edges.map(([one, other]) => {
-      const [x1, y1] = at.get(one), [x2, y2] = at.get(other);
-      return piece("line", {x1, y1, x2, y2});
+    ...map.edges.map(([one, other], number) => {
+      const [x1, y1] = at.get(one), [x2, y2] = at.get(other), carried = map.traffic[number];
+      const line = piece("line", {x1, y1, x2, y2, "stroke-width": most ? (1 + 5 * Math.sqrt(carried / most)).toFixed(1) : 1});
+      if (most) line.append(piece("title", {}, `${one} – ${other}: ${bytes(carried)}`));
+      return line;
     }),
     ...(map.directed ? map.edges.map(([one, other]) => arrow(at.get(one), at.get(other), radius)) : []),
     ...map.spots.map(([rank]) => {

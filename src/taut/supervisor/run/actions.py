@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from taut.core.messages import MetricPoint, Pulse, Statistics, SupervisorMessage
+from taut.core.messages import HostUse, MetricPoint, Pulse, Statistics, SupervisorMessage
 from taut.supervisor.view import Outcome
 
 
@@ -29,7 +29,11 @@ class Record(Action, frozen=True):
     text: str
 
 
-class Joined(Action, frozen=True):
+class Kept(Action, frozen=True):
+    """Something for the run's store."""
+
+
+class Joined(Kept, frozen=True):
     """Keep that this worker was admitted."""
 
     rank: int
@@ -37,14 +41,21 @@ class Joined(Action, frozen=True):
     pid: int
 
 
-class Departed(Action, frozen=True):
+class Paused(Kept, frozen=True):
+    """Keep whether this worker is paused."""
+
+    rank: int
+    paused: bool
+
+
+class Departed(Kept, frozen=True):
     """Keep that this worker is gone."""
 
     rank: int
     reason: str
 
 
-class KeepStatistics(Action, frozen=True):
+class KeepStatistics(Kept, frozen=True):
     """Keep these statistics; ``final``: the worker's last."""
 
     rank: int
@@ -52,14 +63,21 @@ class KeepStatistics(Action, frozen=True):
     final: bool = False
 
 
-class KeepMetrics(Action, frozen=True):
+class KeepHostUse(Kept, frozen=True):
+    """Keep how busy a host is."""
+
+    host: str
+    use: HostUse
+
+
+class KeepMetrics(Kept, frozen=True):
     """Keep what a worker's script has logged."""
 
     rank: int
     points: Sequence[MetricPoint]
 
 
-class KeepImage(Action, frozen=True):
+class KeepImage(Kept, frozen=True):
     """Keep an image that a worker's script has logged."""
 
     rank: int

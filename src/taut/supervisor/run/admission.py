@@ -8,12 +8,12 @@ from collections.abc import Container, Iterable, Sequence
 import msgspec
 from msgspec import Struct, field
 
-from taut.core.messages import Donor, Expulsion, Hello, LeaseRequest, Refusal, Roster, Welcome
+from taut.core.messages import Donor, Expulsion, Hello, LeaseRequest, Refusal, Roster, Steering, Welcome
 from taut.supervisor.data.leases import Leases
 from taut.supervisor.faults.election_claims import ElectionClaims
 from taut.supervisor.faults.memberships import LiveMemberships
 from taut.supervisor.metrics import rate
-from taut.supervisor.run.actions import Departed, Joined, KeepStatistics, Outbox
+from taut.supervisor.run.actions import Departed, Joined, KeepStatistics, Outbox, Paused
 from taut.supervisor.run.ending import Ending
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.run.workers import WorkerEntry, WorkerTable, platform_differs, refusal
@@ -52,6 +52,9 @@ class Ledger(Struct):
     phase: int = 0  # announced last
     growths: int = 0  # how often the model has grown
     oddities: int = 0  # malformed and unexpected messages
+    rate: float = 1.0  # by which the owner multiplies all learning rates
+    slack: float = 0.0  # of tether, as the owner has set it; 0: the codec's own
+    steered: int = 0  # changes by the owner
 
 
 class Admission(Struct):
@@ -245,7 +248,9 @@ class Admission(Struct):
 
     def _back(self, worker: WorkerEntry, previous: WorkerEntry) -> None:
         """Note that an evicted process has rejoined: its eviction was no failure of the run."""
-        previous.successor = worker.rank
+        previous.successor, worker.paused = worker.rank, previous.paused
+        if worker.paused:
+            self.outbox.add(Paused(worker.rank, True))
         worker.fruitless = 0 if previous.statistics.steps else previous.fruitless + 1
         told = f"worker {previous.rank}: {previous.reason}"
         if told in self.ledger.failures:
@@ -288,6 +293,13 @@ class Admission(Struct):
         run = (plan.run, plan.seed, plan.workers, plan.settings, self.term, started)
         self.outbox.send(worker.connection, Welcome(worker.rank, *run, phase, self.ledger.growths))
         self.outbox.send(worker.connection, self.roster())
+        self.steer(worker)
+
+    def steer(self, worker: WorkerEntry) -> None:
+        """Tell a worker what the run's owner has changed, if anything."""
+        ledger = self.ledger
+        if ledger.steered:
+            self.outbox.send(worker.connection, Steering(ledger.steered, ledger.rate, ledger.slack, worker.paused))
 
     def roster(self) -> Roster:
         """Return the roster to send. It is void if the remaining workers are no majority."""

@@ -25,6 +25,7 @@ from taut.supervisor.run.growing import Growing
 from taut.supervisor.run.handlers import MessageHandlers
 from taut.supervisor.run.lifecycle import Lifecycle, outcome_of
 from taut.supervisor.run.plan import RunPlan
+from taut.supervisor.run.steering import Owner
 from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 from taut.supervisor.view import Outcome, RunState
 
@@ -51,6 +52,7 @@ class Cluster:
         )
         self.lifecycle = Lifecycle(self.admission)
         self.growing = Growing(self.admission)
+        self.owner = Owner(self.admission)
         stop = plan.early_stop
         self.early = EarlyStopping() if stop is None else EarlyStopping(stop.patience, stop.delta)
         self.handlers = MessageHandlers(
@@ -134,6 +136,16 @@ class Cluster:
     def dismiss(self, rank: int, reason: str, now: float, expel: bool = False) -> list[Action]:
         """Let one worker leave in order; ``expel``: at once. Raise ``Misuse`` if this is impossible."""
         self.expulsion.dismiss(rank, reason, now, expel)
+        return self._advance(now)
+
+    def pause(self, rank: int, reason: str, now: float, paused: bool = True) -> list[Action]:
+        """Let one worker make no step, or go on again. Raise ``Misuse`` if this is impossible."""
+        self.owner.pause(rank, reason, paused)
+        return self._advance(now)
+
+    def tune(self, rate: float | None, slack: float | None, reason: str, now: float) -> list[Action]:
+        """Change the learning rates or the slack of all workers. Raise ``Misuse`` if this is impossible."""
+        self.owner.tune(rate, slack, reason)
         return self._advance(now)
 
     def tick(self, now: float) -> list[Action]:

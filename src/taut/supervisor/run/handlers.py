@@ -15,7 +15,7 @@ from taut.supervisor.data.released import correct_count
 from taut.supervisor.faults.expulsion import ExpulsionPolicy
 from taut.supervisor.faults.follow_election import hear, judge_claims
 from taut.supervisor.faults.reconcile import reconcile
-from taut.supervisor.run.actions import KeepImage, KeepMetrics, KeepStatistics
+from taut.supervisor.run.actions import KeepHostUse, KeepImage, KeepMetrics, KeepStatistics
 from taut.supervisor.run.admission import Admission
 from taut.supervisor.run.growing import Growing
 from taut.supervisor.run.lifecycle import Lifecycle
@@ -108,6 +108,10 @@ class MessageHandlers(Struct):
         self.expulsion.complained(worker, message.complaints, now)
         self.expulsion.disputed(worker, message.disputes, now)
         admission.outbox.add(KeepStatistics(worker.rank, message.statistics))
+        worker.sent_to = message.sent_to or worker.sent_to
+        if message.host_use is not None:
+            worker.host_use = message.host_use
+            admission.outbox.add(KeepHostUse(worker.hello.host, message.host_use))
         if message.said != worker.heard:
             worker.heard, worker.lost = message.said, worker.lost + 1
             self.lease_server.reserves.doubtful.add(worker.rank)
@@ -196,6 +200,7 @@ class MessageHandlers(Struct):
         if ledger.phase:
             admission.outbox.send(to, msg.NextPhase(ledger.phase, admission.members.version, ledger.growths))
         self.checkpointing.remind(worker)
+        admission.steer(worker)
         if worker.leave is not None:
             admission.outbox.send(to, msg.Leave(worker.leave))
         if worker.drain_told and admission.ending.reason is not None:

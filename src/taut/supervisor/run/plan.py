@@ -35,6 +35,9 @@ class RunPlan:
     phases: int = 1  # strategies, one after the other
     resumed: bool = False  # it continues from a checkpoint
     resync: int = 0  # steps between agreements on the state, where processors round differently
+    tethered: bool = False  # a phase has the codec tether, whose slack can be changed
+    cannot_pause: str = ""  # why no worker can be paused, as in "in a run of islands"
+    cannot_scale: str = ""  # why learning rates cannot be changed from outside
     rate_scaling: RateScaling | None = None  # of learning rates, by the number of workers
     patience_s: float = float(PATIENCE_S)  # for workers that the run cannot go on without
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 from msgspec import Struct, field
 
 from taut.core.failure_detector import Detector
-from taut.core.messages import PROTOCOL_VERSION, Gone, Hello, Member, Platform, Roster, Statistics, TensorSpec
+from taut.core.messages import PROTOCOL_VERSION, Gone, Hello, HostUse, Member, Platform, Roster, Statistics, TensorSpec
 from taut.supervisor.view import WorkerRow, WorkerState
 
 
@@ -40,6 +40,9 @@ class WorkerEntry(Struct):
     first_phase: int = 0  # the phase that it begins in: the run's present one, until it has the state
     drain_told: bool = False
     leave: str | None = None  # the reason why it was told to leave
+    paused: bool = False  # by the run's owner
+    host_use: HostUse | None = None  # how busy its host is, as it said last
+    sent_to: Mapping[int, int] = {}  # bytes, by the peer that got them, as it said last
     refused: int = 0  # messages of it that others refused
     heard: int = 0  # messages of it that arrived, without heartbeats
     lost: int = 0  # how often some did not arrive, since the supervisor's start
@@ -70,10 +73,11 @@ class WorkerEntry(Struct):
 
     def row(self, now: float) -> WorkerRow:
         suspicion = self.detector.phi(now) if self.judged else 0.0
-        hello = self.hello
-        return WorkerRow(
-            self.rank, hello.host, hello.pid, self.state, self.statistics, suspicion, self.reason, self.refused
+        hello, known = (
+            self.hello,
+            (self.statistics, suspicion, self.reason, self.refused, self.paused, self.host_use, self.sent_to),
         )
+        return WorkerRow(self.rank, hello.host, hello.pid, self.state, *known)
 
 
 def refusal(hello: Hello, model: Sequence[TensorSpec] | None) -> str | None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 import sqlite3
 
-from taut.core.messages import Statistics
+from taut.core.messages import HostUse, Statistics
 
-VERSION = 1
+VERSION = 2
 
 TABLES: dict[str, dict[str, str]] = {
     "run": {
@@ -28,6 +28,7 @@ TABLES: dict[str, dict[str, str]] = {
         "joined": "real",
         "gone": "real",
         "reason": "text",
+        "paused": "integer",
     },
     "statistic": {"time": "real", "rank": "integer", **dict.fromkeys(Statistics.__struct_fields__, "")},
     "progress": {
@@ -35,10 +36,15 @@ TABLES: dict[str, dict[str, str]] = {
         "state": "text",
         **dict.fromkeys(("workers", "epoch", "epochs", "samples_done", "samples_total"), "integer"),
         **dict.fromkeys(("samples_trained", "samples_left"), "integer"),
-        **dict.fromkeys(("train_s", "consensus"), "real"),
+        **dict.fromkeys(("train_s", "consensus", "rate", "slack"), "real"),
     },
     "metric": {"time": "real", "rank": "integer", "step": "integer", "name": "text", "value": "real"},
     "image": {"time": "real", "rank": "integer", "step": "integer", "name": "text", "png": "blob"},
+    "host": {
+        "time": "real",
+        "host": "text",
+        **dict.fromkeys(HostUse.__struct_fields__, ""),
+    },
     "event": {"time": "real", "kind": "text", "text": "text"},
     "memory": {
         "id": "integer primary key",

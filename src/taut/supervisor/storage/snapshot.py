@@ -30,9 +30,21 @@ UNKNOWN = 1 << 20  # rosters and leases that may have followed the snapshot, if 
 
 
 # Fields of workers, leases and the ledger that a snapshot has under the same names.
-_SAME = ["rank", "state", "donor", "statistics", "phase", "drain_told", "expelled", "reason", "may_return", "first_phase"]
+_SAME = [
+    "rank",
+    "state",
+    "donor",
+    "statistics",
+    "phase",
+    "drain_told",
+    "expelled",
+    "reason",
+    "may_return",
+    "first_phase",
+    "paused",
+]
 _LEASES = ["passes", "returned", "samples_again", "issued", "untouched", "reserved"]
-_LEDGER = ["lost", "failures", "script_failed", "phase", "growths"]
+_LEDGER = ["lost", "failures", "script_failed", "phase", "growths", "rate", "slack", "steered"]
 
 
 class WorkerSnapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -54,6 +66,7 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, array_like=True):
     rhythm: list[int]  # intervals of its heartbeats
     first_phase: int = 0
     platform: Platform = Platform()
+    paused: bool = False
 
 
 class LeaseSnapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -85,13 +98,16 @@ class SupervisorSnapshot(msgspec.Struct, frozen=True, array_like=True):
     told: list[AnnouncedMembership] = []  # live memberships
     early: EarlyStopping | None = None
     growths: int = 0
+    rate: float = 1.0
+    slack: float = 0.0
+    steered: int = 0
 
 
 def outline(cluster: Cluster) -> tuple[object, ...]:
     """Return the facts whose change needs a snapshot at once, before any worker is told: the version of the roster,
-    whether the run has started, its phase, and why it is drained."""
+    whether the run has started, its phase, why it is drained, and what its owner has changed."""
     ledger = cluster.ledger
-    return cluster.members.version, ledger.started_s is None, ledger.phase, cluster.ending.reason
+    return cluster.members.version, ledger.started_s is None, ledger.phase, cluster.ending.reason, ledger.steered
 
 
 def keep(cluster: Cluster, now: float) -> bytes:

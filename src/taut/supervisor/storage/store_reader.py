@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from taut.core.messages import Statistics
+from taut.core.messages import HostUse, Statistics
 from taut.core.printable import Printable
 from taut.errors import Misuse
 from taut.specs import did_you_mean
@@ -64,6 +64,7 @@ class WorkerRecord(Printable):
     joined: float
     gone: float | None
     reason: str
+    paused: bool = False
 
 
 class StatisticRecord(Struct, frozen=True):
@@ -97,6 +98,8 @@ class ProgressRecord(Struct, frozen=True):
     samples_left: int
     train_s: float
     consensus: float | None
+    rate: float | None = None  # by which the owner multiplies all learning rates
+    slack: float | None = None
 
 
 class StoredRun(Struct, frozen=True):
@@ -112,6 +115,7 @@ class StoredRun(Struct, frozen=True):
     events: tuple[EventRecord, ...]
     event_rows: tuple[int, ...] = ()
     progress: ProgressRecord | None = None  # the last one
+    hosts: Mapping[str, HostUse] = {}  # how busy each was last
 
     def latest(self) -> dict[int, Statistics]:
         """Return the last statistics of each worker."""
@@ -125,14 +129,15 @@ class StoredRun(Struct, frozen=True):
             last = ended.get(str(each.rank), {})
             state = last.get("state", "gone" if each.gone is not None else "training")
             statistics, refused = latest.get(each.rank, Statistics()), int(last.get("refused") or 0)
-            rows.append(WorkerRow(each.rank, each.host, each.pid, state, statistics, 0.0, each.reason, refused))
+            known = (statistics, 0.0, each.reason, refused, bool(each.paused), self.hosts.get(each.host))
+            rows.append(WorkerRow(each.rank, each.host, each.pid, state, *known))
         return rows
 
 
 def list_runs(runs_dir: Path) -> list[RunSummary]:
     """Return all runs under ``runs_dir``, the oldest first; none if there is no such folder."""
     found = sorted(path.parent for path in Path(runs_dir).glob(f"*/{FILE}"))
-    return [_summary_or_unreadable(path) for path in found]
+    return [summary_or_unreadable(path) for path in found]
 
 
 def load_run(runs_dir: Path, name: str) -> StoredRun:
@@ -178,7 +183,8 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
         database.close()
 
 
-def _summary_or_unreadable(path: Path) -> RunSummary:
+def summary_or_unreadable(path: Path) -> RunSummary:
+    """Return one line about the run in this folder; ``unreadable`` where its store is damaged."""
     try:
         with opened(path) as database:
             return summarised(path, database)
@@ -233,11 +239,15 @@ def read_run(
     """Return the run, with the statistics in the rows ``measured`` (columns ``ROW``) and the events after this row."""
     summary = summarised(path, database)  # first: it raises if nothing is recorded yet
     settings, versions, outcome = database.execute("select settings, versions, outcome from run").fetchone()
-    workers = database.execute("select rank, host, pid, joined, gone, reason from worker order by rank")
+    workers = database.execute("select rank, host, pid, joined, gone, reason, paused from worker order by rank")
     fields = ", ".join(ProgressRecord.__struct_fields__)
     progress = database.execute(f"select {fields} from progress order by rowid desc limit 1").fetchone()
     later = "select rowid, time, kind, text from event where rowid > ? order by rowid"
     events = database.execute(later, (after_event,)).fetchall()
+    use = ", ".join(HostUse.__struct_fields__)
+    hosts = database.execute(
+        f"select host, {use}, max(rowid) from host group by host"
+    )  # the other columns are that row's
     return StoredRun(
         summary=summary,
         settings=json.loads(settings),
@@ -248,6 +258,7 @@ def read_run(
         events=tuple(EventRecord(*row[1:]) for row in events),
         event_rows=tuple(row[0] for row in events),
         progress=None if progress is None else ProgressRecord(*progress),
+        hosts={host: HostUse(*values) for host, *values, _ in hosts},
     )
 
 

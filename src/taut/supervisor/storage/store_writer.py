@@ -14,12 +14,13 @@ from typing import Any
 
 import msgspec
 
-from taut.core.messages import MetricPoint, Statistics
+from taut.core.messages import HostUse, MetricPoint, Statistics
 from taut.errors import StorageFailed, Superseded
 from taut.supervisor.storage import schema
 from taut.supervisor.view import ClusterView, Outcome
 
 FILE = "run.sqlite"
+HOST_EVERY_S = 5.0  # for one host, whose workers all say the same
 STATISTIC_EVERY_S = 0.5  # for one worker; later ones replace those that wait
 FIELDS = Statistics.__struct_fields__
 MOST_IMAGES = 32  # of one name and worker: older ones go
@@ -61,6 +62,7 @@ class StoreWriter:
         self.path = run_dir / FILE
         self._waiting: dict[int, tuple[float, Statistics]] = {}
         self._written_s: dict[int, float] = {}
+        self._hosts_s: dict[str, float] = {}
         with _storage(self.path):
             run_dir.mkdir(parents=True, exist_ok=True)
             self._database = self._open()
@@ -104,7 +106,10 @@ class StoreWriter:
             raise Superseded(f"another supervisor has taken over from that of term {previous_term}")
 
     def joined(self, time: float, rank: int, host: str, pid: int) -> None:
-        self._insert("worker", rank, host, pid, time, None, "")
+        self._insert("worker", rank, host, pid, time, None, "", 0)
+
+    def paused(self, time: float, rank: int, paused: bool) -> None:
+        self._run("update worker set paused = ? where rank = ?", (int(paused), rank))
 
     def departed(self, time: float, rank: int, reason: str) -> None:
         self._run("update worker set gone = ?, reason = ? where rank = ?", (time, reason, rank))
@@ -120,6 +125,12 @@ class StoreWriter:
         self._waiting.pop(rank, None)
         self._written_s[rank] = time
         self._insert("statistic", time, rank, *(plain(getattr(statistics, name)) for name in FIELDS))
+
+    def host_used(self, time: float, host: str, use: HostUse) -> None:
+        """Keep how busy a host is, at most once in ``HOST_EVERY_S``."""
+        if time - self._hosts_s.get(host, -math.inf) >= HOST_EVERY_S:
+            self._hosts_s[host] = time
+            self._insert("host", time, host, *(plain(getattr(use, name)) for name in HostUse.__struct_fields__))
 
     def progressed(self, time: float, view: ClusterView) -> None:
         """Keep how far the run is."""

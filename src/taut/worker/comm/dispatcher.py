@@ -6,7 +6,8 @@ queues.
 
 from __future__ import annotations
 
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from taut.worker.comm.rejections import Rejections
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.comm.state_transfer import StateTransfer
 from taut.worker.comm.supervisor_client import SupervisorClient
+from taut.worker.tracing import StepTracer
 
 TICK_S = 0.05
 
@@ -48,6 +50,7 @@ class Dispatcher:
         self.clock = clock or MonotonicClock()
         self.status = RunStatus()
         self.supervisor = SupervisorClient(transport, self.status, self.clock, statistics, sketch)
+        self.supervisor.sent_to = lambda: dict(self.sent_to.most_common(msg.MOST_LINKS))
         self.transfer = StateTransfer(self.status, self._send, state_limit_nbytes)
         self.rejections = Rejections()  # of what others sent
         self.protocols = PhaseProtocols(self.status, self.clock, self._send, state_limit_nbytes, self.rejections)
@@ -55,6 +58,8 @@ class Dispatcher:
         self.rank = -1
         self.workers = 1  # in the run, this one included
         self.bytes_sent = 0
+        self.sent_to: Counter[int] = Counter()  # bytes, by the worker that got them
+        self.tracer: StepTracer | None = None  # that makes spans of messages between workers
         self.commands: deque[Callable[[], None]] = deque()  # what the training thread asks for
         self._ticked_s = float("-inf")
 
@@ -80,6 +85,7 @@ class Dispatcher:
     def work(self, timeout_s: float | None) -> None:
         """Take in what came (``None``: not now), carry out what the training thread asked for, and do what is due."""
         for sender, frames in self.transport.receive(timeout_s) if timeout_s is not None else ():
+            began_ns = time.time_ns() if self.tracer is not None else 0
             try:
                 if sender == msg.SUPERVISOR:
                     self._on_supervisor(*decode(frames, msg.SupervisorMessage))
@@ -93,6 +99,8 @@ class Dispatcher:
                         self.protocols.arrived(sender, message, payloads)
                     else:
                         self._on_request(sender, message, payloads)
+                    if self.tracer is not None:
+                        self.tracer.message("receive", sender, message, nbytes(frames), began_ns)
             except MalformedMessage as error:
                 self.rejections.add(sender, str(error))
         while self.commands:
@@ -120,6 +128,7 @@ class Dispatcher:
         for gone in roster.gone:
             if gone.rank not in self.protocols.gone and gone.rank != self.rank:
                 self.transport.forget(gone.rank)
+                self.sent_to.pop(gone.rank, None)
                 self.transfer.forget(gone.rank)
                 self.protocols.lost(gone.rank)
         for member in roster.members:
@@ -181,9 +190,14 @@ class Dispatcher:
 
     def _send(self, to: int, message: msg.Message, payloads: Sequence[bytes | memoryview]) -> bool:
         """Send a message to another worker; return whether there was room for it."""
+        began_ns = time.time_ns() if self.tracer is not None else 0
         frames = encode(message, payloads)
         sent = self.transport.send(to, frames)
-        self.bytes_sent += nbytes(frames) if sent else 0
+        if sent:
+            self.bytes_sent += nbytes(frames)
+            self.sent_to[to] += nbytes(frames)
+        if self.tracer is not None and sent:
+            self.tracer.message("send", to, message, nbytes(frames), began_ns)
         return sent
 
 

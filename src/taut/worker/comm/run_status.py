@@ -37,6 +37,7 @@ class RunStatus:
     phase: int = 0  # of a run that changes its strategy, as announced to one who knows who is in it
     growths: int = 0  # how many of those phases began with a grown model
     announced: tuple[int, int, int] = (0, 0, 0)  # the phase, the version of the roster that it takes to go there; growths
+    steering: msg.Steering = field(default_factory=msg.Steering)  # what the run's owner has changed
     checkpoint: int = 0  # the last one that was asked for
     state: tuple[memoryview, dict[int, int]] | None = None  # a donor's, complete
     answered_s: float | None = None  # when the supervisor last said anything
@@ -82,6 +83,8 @@ class RunStatus:
                     self.saved = message
                 case msg.NextPhase(phase, version, growths):
                     self.announced = max(self.announced, (phase, version, growths))
+                case msg.Steering() if message.number >= self.steering.number:
+                    self.steering = message
                 case msg.Checkpoint(number):
                     self.checkpoint = max(self.checkpoint, number)
                 case msg.Refusal(reason):
@@ -89,7 +92,7 @@ class RunStatus:
                 case msg.Expulsion(reason, welcome, without):
                     told = f"the cluster went on without this worker: {reason}"
                     self.failure = GivenUp(told, without) if welcome else Expelled(told)
-                case msg.Pulse() | msg.Roster() | msg.Moved():
+                case msg.Pulse() | msg.Roster() | msg.Moved() | msg.Steering():
                     pass
             if self.roster is not None and self.roster.version >= self.announced[1]:
                 self.phase = max(self.phase, self.announced[0])

@@ -24,6 +24,7 @@ from taut.worker.comm.run_status import RunStatus
 
 ADMISSION_S = 60.0  # for the first answer: nothing was measured yet
 QUIET_PULSES = 2.0
+BEATS_PER_LINKS = 4
 UNEASY = 2.0  # phi
 
 
@@ -43,6 +44,8 @@ class SupervisorClient:
         self.statistics, self.sketch = statistics, sketch
         self.standing: Callable[[], msg.Returned] | None = None
         self.view: Callable[[], tuple[int, msg.View | None, bool]] = _no_view  # for heartbeats
+        self.host_use: Callable[[], msg.HostUse | None] = _unknown  # the same; None: not now
+        self.sent_to: Callable[[], dict[int, int]] = dict  # asked for at every fourth one
         self.term = 0  # of the supervisor's lives
         self.renewals = 0  # how often something said to it may have been lost
         self.admission_s = ADMISSION_S
@@ -55,6 +58,7 @@ class SupervisorClient:
         self._lost = 0  # how often some to it did not come, as far as is known here
         self._seen = 0  # version of what is set aside for this worker, as it was told
         self._beat_s = float("-inf")
+        self._beats = 0
         self._began_s = clock.now()
         self._detector = Detector(self._began_s)
         self._pulsed_s = self._pulse_s = math.inf  # when the last pulse came, and how long after the one before
@@ -114,7 +118,11 @@ class SupervisorClient:
             self._detector.pause(late_s, now)
         self._beat_s = now
         self._beaten = self.statistics()
-        self._sent(msg.Heartbeat(self._beaten, self.sketch(), complaints(), self._said, *self.view(), list(disputes)))
+        self._beats += 1
+        links = self.sent_to() if self._beats % BEATS_PER_LINKS == 0 else {}
+        told = (list(disputes), self.host_use(), links)
+        mine = (self._beaten, self.sketch(), complaints(), self._said, *self.view(), *told)
+        self._sent(msg.Heartbeat(*mine))
         if self._detector.suspects(now) and self.status.silent_since_s is None:
             self.status.note(silent_since_s=now)
 
@@ -173,6 +181,10 @@ class SupervisorClient:
             self.status.fail(
                 SupervisorLost(f"no answer from the supervisor in {self.admission_s:.0f} s: is it up, and reachable?")
             )
+
+
+def _unknown() -> None:
+    return None
 
 
 def _no_view() -> tuple[int, msg.View | None, bool]:

@@ -87,9 +87,12 @@ class GradientExchange(RoundExchange):
         return [owners.get(id(parameter), 0) for parameter in self.replica.params.parameters]
 
     def _wish(self, members: Collection[int]) -> None:
-        """Say what this worker wishes, before a round for the steps of these optimizers."""
+        """Say what this worker wishes, before a round for the steps of these optimizers. The owner's factor is part of
+        the wish: workers hear of a new one at different times, and all must make the same step."""
+        factor = self.comm.status.steering.rate
         for number, (wish, settings) in enumerate(zip(self.local.wishes, self._settings, strict=True)):
-            wish.numbers, wish.steps, wish.share = settings.read(), number in members, 0.0
+            wish.numbers = list(settings.scaled(settings.read(), factor))
+            wish.steps, wish.share = number in members, 0.0
 
     @property
     def _first_rate(self) -> float:

@@ -18,6 +18,7 @@ from taut.transport.limited import LimitedTransport
 from taut.transport.transport import transport_of
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.dispatcher import Dispatcher
+from taut.worker.comm.host_meter import HostMeter
 from taut.worker.joining.console_lines import ConsoleLines
 from taut.worker.time_split import Stopwatch
 
@@ -59,6 +60,7 @@ class SocketConnector(Connector):
         self._token = Token.parse(environment.token or read_token_file(environment.token_file or ""))
         self.watch = Stopwatch()
         self.host, self.pid = socket.gethostname()[:255], os.getpid() + environment.process_base
+        self._meter = HostMeter()
         self._console = ConsoleLines(environment.supervisor) if environment.announces else None
         self._open(environment.supervisor)
 
@@ -79,6 +81,7 @@ class SocketConnector(Connector):
 
     def comm(self, make_strategy: Any, **options: Any) -> CommThread:
         comm = CommThread(Dispatcher(self._transport, make_strategy, **options))
+        comm.supervisor.host_use = self._meter.read
         if self._console is not None:
             self._console.comm = comm
         return comm

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from taut.codecs import Codec, Grid, sketch, snap
+from taut.codecs import Codec, Grid, Tether, sketch, snap
 from taut.codecs.wire.residual import read_residual, residual_parts
 from taut.core.events import Include
 from taut.errors import MalformedMessage, NonFiniteUpdate
@@ -39,6 +39,7 @@ class Replica:
         self.fragments = 1 if codec.whole else least_fragments(params.size)
         self.seed = 0  # of the codec's random numbers: the worker's rank
         self._turn = 0
+        self._slack = 0.0  # as the run's owner has set it
         self._alone = False  # then nothing is measured that changes what is sent: the run repeats itself
         self._encode_s = self._step_s = 0.0
         self._emitted_s: float | None = None
@@ -148,6 +149,12 @@ class Replica:
         self._alone = workers == 1
         if self.uses_codec:
             self.codec.retune(self.codec_state, workers, staleness)
+
+    def fix_slack(self, slack: float) -> None:
+        """Fix the slack of ``tether`` from now on; 0, and another codec, change nothing."""
+        if slack and slack != self._slack and self.uses_codec and isinstance(self.codec, Tether):
+            self._slack = slack
+            self.codec = self.codec.fixed(self.codec_state, slack)
 
     def flush(self) -> list[bytes]:
         return self.codec.flush(self.codec_state)

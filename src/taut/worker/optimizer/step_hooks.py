@@ -104,12 +104,13 @@ class OptimizerSteps:
         return given
 
     def _factor(self) -> float:
-        """Return by what to scale the learning rates of a step: by the workers that this one knows of. Where gradients
-        are exchanged, the exchange scales, by the workers of the round."""
+        """Return by what to scale the learning rates of a step: by the workers that this one knows of, and by what the
+        run's owner says. Where gradients are exchanged, the exchange scales, by the workers of the round."""
         exchange = self._worker.exchange_now()
-        if exchange is None or exchange.scaling is None or exchange.exchanges_gradients:
+        if self._session is None or exchange is None or exchange.exchanges_gradients:
             return 1.0
-        return exchange.scaling.factor(self._worker.workers)
+        scaled = 1.0 if exchange.scaling is None else exchange.scaling.factor(self._worker.workers)
+        return scaled * self._session.rate
 
     def begin_step(self, overflow: bool) -> None:
         """Note that ``worker.step`` makes the steps of all optimizers now. ``overflow``: its gradients are not finite."""
