@@ -32,6 +32,15 @@ def costs_file(environ: Mapping[str, str] | None = None) -> Path:
     return Path(cache) / "taut" / "costs.json"
 
 
+def traces_go_to(environ: Mapping[str, str] | None = None) -> str:
+    """Return the address that OpenTelemetry's exporter sends to.
+
+    >>> traces_go_to({})
+    'http://localhost:4318'
+    """
+    return (os.environ if environ is None else environ).get("OTEL_EXPORTER_OTLP_ENDPOINT") or "http://localhost:4318"
+
+
 def cores() -> int:
     """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from taut.config import environment
 from taut.loggers.feed import News
 from taut.worker.tracing import provider
-
-ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 class Logger:
@@ -21,7 +19,7 @@ class Logger:
         known = {f"taut.{name}": str(value) for name, value in sorted(settings.items()) if value is not None}
         self._span = self._provider.get_tracer("taut").start_span("run", attributes=known)
         self._told = 0
-        return f"traces go to {os.environ.get(ENDPOINT) or 'http://localhost:4318'}"
+        return f"traces go to {environment.traces_go_to()}"
 
     def write(self, news: News) -> None:
         for row, event in zip(news.run.event_rows, news.run.events, strict=True):
