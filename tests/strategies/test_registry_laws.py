@@ -20,6 +20,8 @@ VARIANTS = [
     "averaging:every=1",
     "diloco:every=3,fragments=2,overlap=1",
     "diloco:every=3,delayed=true",
+    "sparseloco:every=3",
+    "noloco:every=2",
     "server:shards=2,push=2,pull=3",
     "dpsgd:momentum=quasi-global",
     "dpsgd:tracking=true",
@@ -56,6 +58,8 @@ CODED = [
     ("adpsgd", "qsgd"),
     ("gossipgrad", "int8"),
     ("relaysgd", "int8"),
+    ("sparseloco:every=2", "dense"),
+    ("sparseloco:every=2,outer_rate=0.7", "topk:density=0.1"),
 ]
 
 

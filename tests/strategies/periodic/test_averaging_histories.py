@@ -26,6 +26,8 @@ METHODS = [
     "diloco:every=6,fragments=3",
     "diloco:every=6,fragments=2,overlap=2",
     "diloco:every=2,delayed=true",
+    "sparseloco:every=3",
+    "sparseloco:every=2,outer_rate=0.5",
     "diloco:every=3,robust=trimmed",
     "dynamic:threshold=0.001,every=2",
     "dynamic:threshold=0,every=3",

@@ -1,5 +1,5 @@
-"""Every strategy with SGD, momentum, Adam, AdamW and Muon: two workers in threads over the in-memory transport learn, end, and
-keep their moments (whatever is exchanged, nobody's optimizer loses its state)."""
+"""Every strategy with SGD, momentum, Adam, AdamW and Muon: two workers in threads over the in-memory transport learn,
+end, and keep their moments (whatever is exchanged, nobody's optimizer loses its state)."""
 
 from __future__ import annotations
 
