@@ -20,6 +20,7 @@ VARIANTS = [
     "averaging:every=1",
     "diloco:every=3,fragments=2,overlap=1",
     "diloco:every=3,delayed=true",
+    "diloco:every=3,eager=true",
     "sparseloco:every=3",
     "noloco:every=2",
     "server:shards=2,push=2,pull=3",

@@ -26,6 +26,7 @@ METHODS = [
     "diloco:every=6,fragments=3",
     "diloco:every=6,fragments=2,overlap=2",
     "diloco:every=2,delayed=true",
+    "diloco:every=3,eager=true",
     "sparseloco:every=3",
     "sparseloco:every=2,outer_rate=0.5",
     "diloco:every=3,robust=trimmed",

@@ -11,6 +11,8 @@ Two more vectors per worker (theta and m). With eta = 1 and mu = 0 this is ``ave
 exchanged every H steps and the peak traffic is k times lower. With ``overlap=t`` the worker trains on while the average
 is under way and includes it t steps later: x <- a x + (1 - a) theta on that fragment, a being ``mixing``.
 
+**Eager updates** (``eager=true``): a round goes on while the worker trains its next H steps; see ``eager.py``.
+
 **Delayed Nesterov** (``delayed=true``): no worker waits; see ``diloco_delayed.py``.
 
 **Held up**, a worker trains on, and x <- theta + d (or, streaming, a x_then + (1 - a) theta + d) when the round is over;
@@ -35,6 +37,7 @@ from taut.strategies import api as m
 from taut.strategies.allreduce.difference_group import DifferenceGroup, group_of
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_mean import check_robust
+from taut.strategies.periodic.eager import EagerView
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 from taut.strategies.server.diloco_delayed import Delayed, DelayedState
 
@@ -58,6 +61,7 @@ class DiLoCoState(PeriodicState):
     scratch: m.Vector = None  # type: ignore[assignment]  # a fragment of the mean
     fragments: list[Fragment] = field(default_factory=list)
     agreed: int = 0  # rounds in a row in which all were draining
+    eager: EagerView | None = None
 
     @property
     def knows_turn(self) -> bool:
@@ -70,8 +74,9 @@ class DiLoCo(Periodic):
     """``--strategy diloco:every=100,outer_rate=0.7,outer_momentum=0.9``.
 
     ``every``: H. ``outer_rate``: eta. ``outer_momentum``: mu. ``fragments``, ``overlap``, ``mixing``: the streaming form
-    (1 and 0: not streaming). ``delayed``: the asynchronous form. ``robust``: ``median``, ``trimmed`` or ``clip`` in place
-    of the mean, against workers whose weights are wrong: all count alike then, and send to all (robust_group.py).
+    (1 and 0: not streaming). ``eager``: no worker waits for the round under way. ``quorum``: so many workers are enough
+    for a round (0: all). ``delayed``: the asynchronous form. ``robust``: ``median``, ``trimmed`` or ``clip`` in place of
+    the mean, against workers whose weights are wrong: all count alike then, and send to all (robust_group.py).
 
     >>> import numpy as np
     >>> from taut.testing.worlds.method_world import MethodWorld
@@ -93,6 +98,7 @@ class DiLoCo(Periodic):
     fragments: int = 1
     overlap: int = 0
     mixing: float = 0.5
+    eager: bool = False
     delayed: bool = False
     robust: str = "none"
 
@@ -110,6 +116,9 @@ class DiLoCo(Periodic):
         if self.delayed and (self.fragments > 1 or self.overlap):
             remedy = "delayed=true never waits anyway"
             raise Misuse("diloco: delayed with fragments or overlap", "one of the two forms", remedy)
+        if self.eager and (self.fragments > 1 or self.overlap or self.delayed or self.robust != "none"):
+            given = "diloco: eager with fragments, overlap, delayed or robust"
+            raise Misuse(given, "eager alone", "its rounds are overlapped by H steps, of the whole vector")
         check_robust(self)
         if self.robust != "none" and (self.delayed or self.fragments > 1):
             given = "delayed" if self.delayed else f"fragments={self.fragments}"
@@ -145,6 +154,7 @@ class DiLoCo(Periodic):
             momentum=np.zeros_like(local.x),
             scratch=np.zeros(size, np.float32),
             fragments=parts or [Fragment(0, 0)],
+            eager=EagerView(local.x.copy(), np.zeros_like(local.x)) if self.eager else None,
         )
 
     @property
@@ -179,12 +189,12 @@ class DiLoCo(Periodic):
         return state.steps >= self.every // self.fragments
 
     def waits(self, state: DiLoCoState) -> bool:
-        return state.moved >= self.overlap
+        return state.moved >= (self.every if self.eager else self.overlap)
 
     @property
     def _gives_x(self) -> bool:
         """Return whether x itself is contributed: all of it, and it stays until the round is over."""
-        return self.fragments == 1 and not self.overlap
+        return self.fragments == 1 and not self.overlap and not self.eager
 
     def hold(self, state: DiLoCoState) -> m.Vector:
         return super().hold(state) if self._gives_x else state.local.x.copy()
@@ -196,7 +206,11 @@ class DiLoCo(Periodic):
             return state.group.begin(state.scratch, 0.0, state.draining, (1.0, 0.0, 1.0, *self.speed_of(state)))
         fragment = state.fragments[state.group.completed % self.fragments]
         values = state.local.x
-        if not self._gives_x:
+        if state.eager is not None:
+            values = state.eager.contribution(values, state.theta)
+            workers = len(state.membership.members)
+            state.eager.advance(state.local.x, state.theta, self.outer_rate, self.outer_momentum, workers)
+        elif not self._gives_x:
             values = np.zeros_like(state.scratch)
             values[: fragment.hi - fragment.lo] = state.local.x[fragment.lo : fragment.hi]
         samples, fragment.samples = float(fragment.samples), 0
@@ -217,6 +231,8 @@ class DiLoCo(Periodic):
         all_drain = state.group.ending == state.group.contributors
         # A newcomer has not counted earlier rounds, so the others start counting again, too.
         state.agreed = (0 if state.newcomers else state.agreed) + 1 if all_drain else 0
+        if state.eager is not None and all_drain:
+            state.eager.settle(state.local.x, state.theta)
 
     def _move(self, state: DiLoCoState, part: slice, mean: m.Vector, joined: bool) -> None:
         """Move a part of theta and x. ``joined``: some member has another theta for this fragment."""
@@ -225,6 +241,8 @@ class DiLoCo(Periodic):
             theta[:], momentum[:] = mean, 0.0
         elif state.trained:
             nesterov(theta, momentum, theta - mean, self.outer_rate, self.outer_momentum)
+        if state.eager is not None:
+            return
         if state.moved:
             x *= np.float32(self.mixing)
             x += np.float32(1.0 - self.mixing) * theta
