@@ -21,6 +21,7 @@ VARIANTS = [
     "diloco:every=3,fragments=2,overlap=1",
     "diloco:every=3,delayed=true",
     "diloco:every=3,eager=true",
+    "diloco:every=4,fragments=2,overlap=1,quorum=2",
     "sparseloco:every=3",
     "noloco:every=2",
     "server:shards=2,push=2,pull=3",

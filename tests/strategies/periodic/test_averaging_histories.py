@@ -27,6 +27,8 @@ METHODS = [
     "diloco:every=6,fragments=2,overlap=2",
     "diloco:every=2,delayed=true",
     "diloco:every=3,eager=true",
+    "diloco:every=3,quorum=2",
+    "diloco:every=6,fragments=3,overlap=1,quorum=2",
     "sparseloco:every=3",
     "sparseloco:every=2,outer_rate=0.5",
     "diloco:every=3,robust=trimmed",

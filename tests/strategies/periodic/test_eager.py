@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from taut.errors import Misuse
 from taut.strategies import parse
-from taut.strategies.periodic.diloco import DiLoCo, nesterov
+from taut.strategies.periodic.diloco import DiLoCo
 from taut.strategies.periodic.eager import EagerView
+from taut.strategies.periodic.nesterov import nesterov
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
 
