@@ -60,7 +60,7 @@ METHODS = {
     "sparseloco": Method(f"sparseloco:every={EVERY}", bar=0.0),
     "sparseloco at 3%": Method(f"sparseloco:every={EVERY}", codec="chunked:density=0.03", bar=0.0),
     "noloco": Method(f"noloco:every={EVERY}", bar=0.0),
-    "decoupled": Method(f"diloco:every={EVERY},quorum=2", bar=NEAR),
+    "decoupled": Method(f"diloco:every={EVERY},overlap=1,quorum=2", bar=NEAR),
     "eager": Method(f"diloco:every={EVERY},eager=true", bar=NEAR),
     "muloco": Method(f"diloco:every={EVERY}", "muon", bar=0.0),
 }

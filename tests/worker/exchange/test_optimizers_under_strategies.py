@@ -29,7 +29,13 @@ OPTIMIZERS = {
 }
 ADAMS, MOMENTUM = {"exp_avg", "exp_avg_sq"}, {"momentum_buffer"}
 KEYS = {"momentum": MOMENTUM, "adam": ADAMS, "adamw": ADAMS, "muon": ADAMS | MOMENTUM}
-SHORTER = {"diloco": "diloco:every=5", "easgd": "easgd:every=4", "codistillation": "codistillation:every=5"}
+SHORTER = {
+    "diloco": "diloco:every=5",
+    "sparseloco": "sparseloco:every=5",
+    "noloco": "noloco:every=5",
+    "easgd": "easgd:every=4",
+    "codistillation": "codistillation:every=5",
+}
 STEPS = 40
 
 

@@ -69,7 +69,7 @@ class Chunked(Compressor):
             error=1.0,
             bound="of the largest, no two means come nearer; at most (1 - 1/4096) |v|^2",
             paper="Sarfi et al. 2025",
-            cost=CodecCost(7.0e-9, 12.0e-9, 0.157, 100e-6),
+            cost=CodecCost(14.2e-9, 23.7e-9, 0.1557, 179e-6),
         )
 
     def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
