@@ -12,6 +12,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import shakespeare
+
 from compression import joined
 from taut.optim import Muon, muon_groups
 
