@@ -64,6 +64,7 @@ METHODS = {
     "decoupled of 3": Method(f"diloco:every={EVERY},quorum=3", bar=NEAR),
     "decoupled": Method(f"diloco:every={EVERY},overlap=1,quorum=2", bar=NEAR),
     "eager": Method(f"diloco:every={EVERY},eager=true", bar=NEAR),
+    "eager at momentum 0.5": Method(f"diloco:every={EVERY},eager=true,outer_momentum=0.5"),
     "muloco": Method(f"diloco:every={EVERY}", "muon", bar=0.0),
 }
 
@@ -114,13 +115,11 @@ def rows_of(found: list[dict[str, Any]], quick: bool) -> tuple[list[Row], Grid]:
     for one in found:
         losses.setdefault(one["name"], {})[one["seed"]] = one["loss"]
         sent[one["name"]] = one["mb"]
-    rows = [
-        row(f"{name}: loss, mean of {len(each)} seed(s)", statistics.fmean(each.values()), "nats")
-        for name, each in losses.items()
-    ]
-    rows += [
-        row(f"{name}: bytes, times fewer than sync", sent["sync"] / sent[name], "x") for name in sent if "sync" in sent
-    ]
+    rows = []
+    for name, each in losses.items():
+        rows.append(row(f"{name}: loss, {len(each)} seed(s)", statistics.fmean(each.values()), "nats"))
+    if "sync" in sent:
+        rows += [row(f"{name}: bytes, times fewer than sync", sent["sync"] / sent[name], "x") for name in sent]
     base = losses.get("diloco", {})
     for name, each in losses.items():
         bar, common = METHODS[name].bar, sorted(base.keys() & each.keys())
