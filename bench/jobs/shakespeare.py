@@ -39,12 +39,12 @@ class Text:
 
 
 class Transformer(nn.Module):
-    def __init__(self, alphabet: int, width: int = 96) -> None:
+    def __init__(self, alphabet: int, width: int = 96, layers: int = 2) -> None:
         super().__init__()
         self.embedding = nn.Embedding(alphabet, width)
         self.position = nn.Parameter(torch.randn(CONTEXT, width) * 0.02)
         layer = nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, batch_first=True, norm_first=True)
-        self.blocks = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.blocks = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, alphabet)
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(CONTEXT), persistent=False)

@@ -21,7 +21,7 @@ def test_the_matrix_shows_every_pair_within_80_columns() -> None:
     for name in REGISTRY:
         row = next(line for line in text.splitlines() if line.startswith(name + " "))
         assert len(row.split()) == 1 + len(CODECS)
-    assert "averaging, diloco, dynamic, fedavg: dgc, demo: it adds momentum" in text
+    assert "averaging, diloco, dynamic, fedavg, sparseloco: dgc, demo: it adds momentum" in text
 
 
 def test_a_pair_is_refused_for_the_reason_that_the_matrix_shows() -> None:

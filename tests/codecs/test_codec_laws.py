@@ -30,6 +30,7 @@ SPECS = [
     "qsgd",
     "terngrad",
     "topk:density=0.05",
+    "chunked:density=0.05",
     "dgc:density=0.05",
     "randomk:density=0.05",
     "powersgd",

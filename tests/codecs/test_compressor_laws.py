@@ -30,6 +30,8 @@ SPECS = [
     "dgc:density=0.05,momentum=0,warmup=0,clip=1",
     "powersgd:rank=1",
     "powersgd:rank=9",
+    "chunked:density=1",
+    "chunked:density=0.3,bits=1",
     "demo:top=8",
     "demo:top=4096,decay=1",
     "demo:sign=no,decay=0",

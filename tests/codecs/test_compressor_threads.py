@@ -16,7 +16,7 @@ PIECE = 1 << 16
 MORE = ("dgc:density=0.3,warmup=0", "onebit:column=64", "randomk:density=0.5", "sign:vote=yes", "topk:density=0.3")
 FIXED = {"tether": "tether:slack=2^-6", "threshold": "threshold:tau=2^-6"}  # limits that are not steered
 SPECS = (*(FIXED.get(name, name) for name in REGISTRY), *MORE)
-SPARSE = ("tether", "threshold", "topk", "dgc", "randomk")  # decoding is a matter of a few elements
+SPARSE = ("tether", "threshold", "topk", "chunked", "dgc", "randomk")  # decoding is a matter of a few elements
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,7 @@ CASES = [
     *sorted(name for name in METHODS if name not in OWN and parse(name).method().vector == "weights"),
     *("server:push=5", "server:shards=2", "adpsgd:every=4", "dpsgd:every=3", "diloco:every=4", "averaging:every=2"),
     *("easgd:every=3", "fedavg:steps=3", "dynamic:threshold=100", "diloco:every=3,delayed=true"),
+    *("sparseloco:every=3", "noloco:every=3", "diloco:every=3,eager=true", "diloco:every=3,quorum=2"),
 ]
 SIZE, MARK, THEIRS = 16, 12, 13
 

@@ -20,6 +20,10 @@ VARIANTS = [
     "averaging:every=1",
     "diloco:every=3,fragments=2,overlap=1",
     "diloco:every=3,delayed=true",
+    "diloco:every=3,eager=true",
+    "diloco:every=4,fragments=2,overlap=1,quorum=2",
+    "sparseloco:every=3",
+    "noloco:every=2",
     "server:shards=2,push=2,pull=3",
     "dpsgd:momentum=quasi-global",
     "dpsgd:tracking=true",
@@ -56,6 +60,8 @@ CODED = [
     ("adpsgd", "qsgd"),
     ("gossipgrad", "int8"),
     ("relaysgd", "int8"),
+    ("sparseloco:every=2", "dense"),
+    ("sparseloco:every=2,outer_rate=0.7", "topk:density=0.1"),
 ]
 
 

@@ -10,7 +10,8 @@ from scripts import ran
 from taut.strategies import REGISTRY
 
 USUAL = ("alone", "sync", "async", "averaging")
-OTHERS = sorted({*REGISTRY, "dpsgd:momentum=quasi-global", "sync:every=2"} - {*USUAL})
+SHORT = "sparseloco:every=2"  # a hundredth of a change is sent in a round: a few rounds send hardly anything
+OTHERS = sorted({*REGISTRY, "dpsgd:momentum=quasi-global", "sync:every=2", SHORT} - {*USUAL, "sparseloco"})
 LOOPS = {
     "an update by hand": """
 with taut.join(model, validate=accuracy) as worker:

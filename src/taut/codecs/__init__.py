@@ -12,6 +12,7 @@ Importing this package imports NumPy only. numba or torch is imported when a cod
 """
 
 from taut.codecs.algorithms.bf16 import Bf16
+from taut.codecs.algorithms.chunked import Chunked
 from taut.codecs.algorithms.demo import DeMo
 from taut.codecs.algorithms.dense import Dense
 from taut.codecs.algorithms.dgc import DGC
@@ -43,6 +44,7 @@ __all__ = [
     "QSGD",
     "REGISTRY",
     "Bf16",
+    "Chunked",
     "Codec",
     "CodecInfo",
     "Compressor",

@@ -2,6 +2,7 @@
 
     encode       Q(weight * v + residual), with the codec's own feedback
     difference   Q(v), without feedback: the next difference contains what was left out
+    fade         a smaller residual
     total        the sum of all workers' payloads in the given order, the same bits at every worker
     residual_parts  the residual, for another worker to ``inherit``
 
@@ -91,6 +92,12 @@ class VectorCodec(HostVectors):
 
     def _joined(self, payload: Written, tail: bytes) -> Written:
         return bytes(payload) + tail
+
+    def fade(self, share: float) -> None:
+        """Multiply the residual by ``share``: what was left out counts for less."""
+        left = self.left
+        if left is not None:
+            left *= float(np.float32(share))
 
     def difference(self, v: F32) -> bytes:
         """Return Q(v), without feedback. Raises ``NonFiniteUpdate``, and ``Misuse`` if the codec is no compressor."""

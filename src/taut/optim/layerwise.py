@@ -1,4 +1,4 @@
-"""The common base of LARS and LAMB: each tensor's step is scaled by the norm of its own weights."""
+"""The common base of LARS, LAMB and Muon: each tensor's step is scaled by the norm of its own weights."""
 
 from __future__ import annotations
 

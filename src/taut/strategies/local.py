@@ -57,6 +57,9 @@ class VectorCoder(Protocol):
     def encode(self, v: Vector, weight: float = 1.0, tail: bytes = b"") -> bytes | memoryview:
         """Write weight * v and the residual, as far as they are worth sending, and the ``tail`` behind it."""
 
+    def fade(self, share: float) -> None:
+        """Multiply the residual by ``share``: what was left out counts for less."""
+
     def difference(self, v: Vector) -> bytes:
         """Write v alone, without the residual."""
 

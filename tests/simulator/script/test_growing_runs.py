@@ -107,7 +107,7 @@ def test_a_worker_that_asks_for_another_model_is_refused_and_the_others_grow() -
     "strategy",
     [
         "sync:backup=1", "server", "codistillation", "diloco:every=4", "fedavg:steps=4", "relaysgd", "admm:every=4",
-        "ssp:2", "choco", "adpsgd", "sgp", "dynamic:every=2",
+        "ssp:2", "choco", "adpsgd", "sgp", "dynamic:every=2", "sparseloco:every=4", "noloco:every=4",
     ],
 )  # fmt: skip
 def test_every_strategy_grows(strategy: str, tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ RULES = {
     "sum": {"async", "ssp", "relay"},
     "mix": {
         "independent", "averaging", "dpsgd", "codistillation", "relaysgd", "choco", "gossipgrad", "gossip", "sgp",
-        "adpsgd",
+        "adpsgd", "noloco",
     },
-    "take": {"admm", "diloco", "dynamic", "easgd", "fedavg", "server", "sync"},
+    "take": {"admm", "diloco", "dynamic", "easgd", "fedavg", "server", "sparseloco", "sync"},
 }  # fmt: skip
 
 

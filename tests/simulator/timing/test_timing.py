@@ -21,7 +21,7 @@ from taut.strategies.delivery.flow_control import SEEN_EVERY
 from taut.strategies.registry import REGISTRY
 from taut.supervisor.metrics import compression, total
 
-BITS = {"tether": 0.4, "threshold": 0.4, "dense": 32.0, "topk": 0.64}
+BITS = {"tether": 0.4, "threshold": 0.4, "dense": 32.0, "topk": 0.64, "chunked": 0.16}
 FREE = Costs(
     codecs={name: CodecCost(0.0, 0.0, bits) for name, bits in BITS.items()},
     message_s=0.0,

@@ -31,6 +31,9 @@ TRAIN_ON = [
     "diloco:every=3",
     "diloco:every=4,fragments=2,overlap=1",
     "diloco:every=3,delayed=true",
+    "diloco:every=3,eager=true",
+    "sparseloco:every=3",
+    "noloco:every=3",
     "admm:every=3",
     "easgd:every=3",
 ]
@@ -74,7 +77,7 @@ def test_a_death_holds_nobody_up_longer_than_where_workers_train(strategy: str) 
 
 
 # A worker that leaves stays for the round that its steps belong to: by default that takes many steps.
-OFTEN = {"diloco": "diloco:every=4", "averaging": "averaging:every=4", "easgd": "easgd:every=4", "admm": "admm:every=4"}
+OFTEN = {name: f"{name}:every=4" for name in ("diloco", "averaging", "easgd", "admm", "sparseloco", "noloco")}
 
 
 def leave(name: str, rank: int, workers: int = 4) -> Simulated:

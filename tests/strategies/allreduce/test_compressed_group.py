@@ -33,6 +33,7 @@ KEEPING = [name for name in GATHERED if getattr(parse(name), "keep", True) and n
 GENTLE = {
     "threshold": "threshold:tau=2^-2",
     "topk": "topk:density=0.1",
+    "chunked": "chunked:density=0.1",
     "dgc": "dgc:density=0.1",
     "randomk": "randomk:density=0.2",
 }

@@ -14,6 +14,7 @@ from taut.strategies.gossip.choco import Choco
 from taut.strategies.gossip.dpsgd import DPSGD
 from taut.strategies.gossip.gossip import Gossip
 from taut.strategies.gossip.gossipgrad import GossipGraD
+from taut.strategies.gossip.noloco import NoLoCo
 from taut.strategies.gossip.relaysgd import RelaySGD
 from taut.strategies.gossip.sgp import SGP
 
@@ -26,6 +27,7 @@ CASES: dict[str, tuple[Method, tuple[str, ...]]] = {
     "sgp": (SGP(), ("exponential", "one-peer", "star", "edges:0>1,1>2,2>0,0>2")),
     "sgp overlap": (SGP(overlap=2), ("exponential", "one-peer", "ring")),
     "gossipgrad": (GossipGraD(), ("complete",)),
+    "noloco": (NoLoCo(every=2), ("complete",)),
     "choco": (Choco(), ("ring", "star", "torus")),
     "relaysgd": (RelaySGD(), ("ring", "tree", "torus")),
 }

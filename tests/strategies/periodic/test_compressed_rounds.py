@@ -23,6 +23,7 @@ from taut.strategies.periodic.averaging import Averaging
 from taut.strategies.periodic.diloco import DiLoCo
 from taut.strategies.periodic.dynamic import Dynamic
 from taut.strategies.periodic.fedavg import FedAvg
+from taut.strategies.periodic.sparseloco import SparseLoCo
 from taut.testing.checks.method_check import check_method
 from taut.testing.worlds.codec_actor import CoderActor, with_coder
 from taut.testing.worlds.method_actor import Actor
@@ -37,8 +38,10 @@ METHODS: list[Method] = [
     DiLoCo(every=4, overlap=2),
     Dynamic(threshold=0.2, every=2),
     ADMM(every=2),
+    SparseLoCo(every=2),
+    SparseLoCo(every=3, decay=0.5, outer_rate=0.7),
 ]
-CODECS = ["topk:density=0.1", "sign", "int8", "randomk:density=0.3", "qsgd", "powersgd:rank=1"]
+CODECS = ["topk:density=0.1", "chunked:density=0.2", "sign", "int8", "randomk:density=0.3", "qsgd", "powersgd:rank=1"]
 NAMES = [f"{method.name}{number}" for number, method in enumerate(METHODS)]
 
 
@@ -69,7 +72,7 @@ def trained(method: Method, codec: str, steps: int, seed: int = 0, size: int = S
     dice = np.random.default_rng(seed)
     targets = dice.normal(size=(4, size)).astype(np.float32)
     start = dice.normal(size=size).astype(np.float32)
-    actor = None if codec == "dense" else with_coder(codec, 4)
+    actor = Actor if codec == "dense" else with_coder(codec, 4)
     world = MethodWorld(method, [start] * 4, step=descend(targets, method), seed=seed, actor=actor)
     world.run(steps, freely=True)
     world.targets = targets.mean(axis=0)  # type: ignore[attr-defined]

@@ -27,6 +27,7 @@ ROUNDS = [
     "fedavg:fraction=1,steps=2",
     "fedavg:fraction=1,steps=2,robust=median",
     "diloco:every=2",
+    "sparseloco:every=2",
     "diloco:every=4,fragments=2",
     "diloco:every=4,fragments=2,overlap=1,mixing=0.25",
     "admm:rho=0.1,every=2",

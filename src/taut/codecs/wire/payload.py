@@ -63,6 +63,7 @@ class Kind(IntEnum):
     SEEDED = 18
     LOWRANK = 19
     COSINES = 20
+    CHUNKED = 21
 
 
 Whole = type[np.signedinteger[Any]]

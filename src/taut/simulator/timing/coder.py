@@ -35,6 +35,9 @@ class StandInCoder(HostVectors):
     def encode(self, v: Vector, weight: float = 1.0, tail: bytes = b"") -> bytes:
         return bytes(CODED_NBYTES if weight else 0) + tail
 
+    def fade(self, share: float) -> None:
+        pass
+
     def difference(self, v: Vector) -> bytes:
         return bytes(CODED_NBYTES)
 

@@ -195,10 +195,8 @@ class BackupGroup(RoundAgreement):
     def _close(self) -> list[Tell]:
         """Close the open round, if enough have contributed and nobody is too far behind."""
         members, said = self.membership.members, self._said
-        given = sum(said.values())
-        enough = given >= max(1, len(members) - (len(said) - given) - self.backup)
         shared = min(self._have.values())
-        if not (enough or len(said) == len(members)) or self.last_round.number < self._least:
+        if not (len(said) == len(members) or self._enough()) or self.last_round.number < self._least:
             return []
         if shared < self._least or self.last_round.number - shared >= WINDOW:
             return []
@@ -209,6 +207,11 @@ class BackupGroup(RoundAgreement):
         self._shared = max(self._shared, shared)
         tells = [self._mean_for(other, number, said.get(other, False)) for other in self.membership.others]
         return tells + self._keep(total, shared, included)
+
+    def _enough(self) -> bool:
+        """Return whether the open round may be closed, though not all have spoken."""
+        given = sum(self._said.values())
+        return given >= max(1, len(self.membership.members) - (len(self._said) - given) - self.backup)
 
     def _mean_for(self, member: int, number: int, included: bool) -> Tell:
         note = Note("mean", number, 0, [self.membership.version, self._shared, float(included)])

@@ -21,7 +21,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from taut.errors import Misuse
 from taut.strategies import api as m
@@ -87,7 +87,7 @@ class Periodic(m.Method):
     consensus = True
     turns_until_finished = True
     drifts = True
-    codecs = ("dense", m.ANY_FAITHFUL)
+    codecs: ClassVar[tuple[str, ...]] = ("dense", m.ANY_FAITHFUL)
     robust: str = "none"
 
     def due(self, state: Any) -> bool:

@@ -5,6 +5,7 @@ on the wire to its layout.
 """
 
 from taut.codecs.wire.layouts.base import DenseLayout, Layout, SparseLayout
+from taut.codecs.wire.layouts.chunked import ChunkedLayout
 from taut.codecs.wire.layouts.dct import DctLayout
 from taut.codecs.wire.layouts.fp8 import Fp8Layout
 from taut.codecs.wire.layouts.fp16_bf16 import Bf16Layout, Fp16Layout
@@ -16,6 +17,7 @@ from taut.codecs.wire.layouts.sparse import IndexedLayout, SeededLayout
 from taut.codecs.wire.payload import Kind
 
 DENSE = (Fp16Layout, Bf16Layout, Fp8Layout, IntLevelsLayout, SignBitsLayout, OneBitLayout, LowRankLayout, DctLayout)
-LAYOUTS: dict[Kind, Layout] = {layout.kind: layout() for layout in (*DENSE, IndexedLayout, SeededLayout)}
+SPARSE = (IndexedLayout, SeededLayout, ChunkedLayout)
+LAYOUTS: dict[Kind, Layout] = {layout.kind: layout() for layout in (*DENSE, *SPARSE)}
 
 __all__ = ["LAYOUTS", "DenseLayout", "Layout", "SparseLayout"]
