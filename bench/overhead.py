@@ -1,9 +1,9 @@
 """What does taut cost a worker that trains alone? A script without a launcher, and the one worker of ``taut run``.
 
 Two copies of a model in one process, one driven by a plain loop and one by ``taut.join``, in turn in blocks of a few
-steps; the ratio of neighbouring blocks, median. The models make steps of about 3 ms and 38 ms on a core of a quiet machine. The
-processor time of all threads counts, which others on the machine change little; wall time stands beside it. The plain
-blocks of ``taut run --workers 1`` run in the worker's process, too, between its own.
+steps; the ratio of neighbouring blocks, median. The models make steps of about 3 ms and 38 ms on a core of a quiet
+machine. The processor time of all threads counts, which others on the machine change little; wall time stands beside it.
+The plain blocks of ``taut run --workers 1`` run in the worker's process, too, between its own.
 """
 
 from __future__ import annotations

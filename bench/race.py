@@ -1,11 +1,11 @@
-"""The race: taut beside DDP and its hooks, post-local SGD, Horovod, DeepSpeed, torchft, hivemind and Flower, on real networks.
+"""The race: taut beside DDP and its hooks, Horovod, DeepSpeed, torchft, hivemind and Flower, on real networks.
 
     python bench/peers/environments.py          # an environment for each peer
     python bench/race.py --quick                # the MLP at 100 Mbit/s: taut async and sync, DDP, the bound
     python bench/race.py --resume               # all cells that have fewer than --repeat runs; as long as it takes
 
-Four hosts in network namespaces, a worker on each; model, data, optimizer and batch are the same for all (peers/task.py).
-A cell is named ``MODEL/LINK/PEER``, with ``/slow`` where one worker is 4 times slower, and ``/killed`` where one is killed
+Four hosts in network namespaces, a worker on each; model, data, optimizer and batch are the same for all
+(peers/task.py). A cell is named ``MODEL/LINK/PEER``, with ``/slow`` where one worker is 4 times slower, and ``/killed`` where one is killed
 in the middle; ``--only`` takes such names with wildcards. taut runs with its default settings, encrypted; the others are
 not encrypted. Every run is kept in results/race-runs.json with the machine's load; the table has medians.
 Needs root, Debian's iproute2 and the network lab (``--netlab``).
@@ -106,7 +106,9 @@ def main() -> None:
     parser.add_argument("--netlab", type=Path, default=SHARED / "netlab" / "netlab.sh")
     parser.add_argument("--only", nargs="+", default=["*"], metavar="CELL", help="such as 'mlp/100mbit/*'")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--limit", type=float, default=90.0, help="seconds from the first step in which to reach the target")
+    parser.add_argument(
+        "--limit", type=float, default=90.0, help="seconds from the first step in which to reach the target"
+    )
     parser.add_argument("--resume", action="store_true", help="count the runs that results/race-runs.json has")
     parser.add_argument("--tables", action="store_true", help="run nothing: write the tables of the runs that there are")
     args = parser.parse_args()

@@ -45,7 +45,7 @@ LINKS = {"100mbit": ("100mbit", 0), "1gbit": ("1gbit", 0), "unlimited": ("none",
 
 @dataclass
 class Run:
-    """What was seen of a run. Times are of the monotonic clock; ``wire`` and ``cpu`` hold (time, bytes) and (time, seconds)."""
+    """What was seen of a run, by the monotonic clock; ``wire`` and ``cpu`` hold (time, bytes) and (time, seconds)."""
 
     command_s: float
     logs: dict[int, Log] = field(default_factory=dict)
@@ -96,7 +96,9 @@ class Hosts:
 
 def wire_bytes() -> float:
     """What the hosts have sent so far, by their switch's counters."""
-    told = subprocess.run(["ip", "-n", f"{LAB}-sw", "-s", "-j", "link"], check=True, capture_output=True, text=True).stdout
+    told = subprocess.run(
+        ["ip", "-n", f"{LAB}-sw", "-s", "-j", "link"], check=True, capture_output=True, text=True
+    ).stdout
     return float(sum(link["stats64"]["rx"]["bytes"] for link in json.loads(told) if link["ifname"].startswith("p")))
 
 
@@ -114,6 +116,7 @@ def lab_up(netlab: Path, link: str) -> Iterator[None]:
 def start(way: Way, cell: Cell, netlab: Path, data: Path, out: Path) -> list[subprocess.Popen[bytes]]:
     """Start what the way takes on each host; return the workers' processes, and the supervisor's behind them."""
     environment = os.environ | ONE_THREAD | {"NETLAB": LAB, "COLUMNS": "300", "PYTHONUNBUFFERED": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a second start is what is measured
 
     def on(host: int, name: str, *words: str) -> subprocess.Popen[bytes]:
         log = (out / f"{name}.txt").open("wb")
@@ -155,7 +158,9 @@ def read_logs(out: Path) -> dict[int, Log]:
 class Watch:
     """Looks at a run until it is over: the target is reached, the time is up, or no worker is left."""
 
-    def __init__(self, run: Run, out: Path, hosts: Hosts, started: list[subprocess.Popen[bytes]], judge: Judge | None) -> None:
+    def __init__(
+        self, run: Run, out: Path, hosts: Hosts, started: list[subprocess.Popen[bytes]], judge: Judge | None
+    ) -> None:
         self.run, self.out, self.hosts, self.started, self.judge = run, out, hosts, started, judge
         self.seen = ""
         self.good = 0

@@ -85,7 +85,7 @@ def _after_kill(run: Run, begin_s: float) -> dict[str, Any]:
     pauses = []
     for log in survivors:
         times = [entry[0] for entry in log if entry[0] >= killed_s - 2.0]
-        gaps = [b - a for a, b in zip(times, times[1:] + [end_s], strict=True)]
+        gaps = [b - a for a, b in zip(times, [*times[1:], end_s], strict=True)]
         pauses.append(max(gaps, default=end_s - killed_s))
     exits = {rank: code for rank, (_, code) in run.exits.items() if rank != KILLED}
     still = sum(end_s - log[-1][0] > PAUSE_AFTER_S for log in survivors)

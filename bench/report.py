@@ -105,8 +105,8 @@ def machine() -> dict[str, Any]:
 def report(
     name: str, rows: Sequence[Row], args: argparse.Namespace, grid: Grid | None = None, page: str = ""
 ) -> NoReturn:
-    """Print the rows, the grid and what else is on the page (Markdown), write them down, and exit: 0 if every bar was met,
-    1 otherwise."""
+    """Print the rows, the grid and the rest of the page (Markdown), write them down, and exit: 0 if every bar was met, 1
+    otherwise."""
     told = [asdict(one) for one in rows]
     more = {"grid": asdict(grid)} if grid else {}
     tables = "\n\n".join([_table(rows), *([grid.table()] if grid else []), *([page] if page else [])])

@@ -97,7 +97,9 @@ def main() -> None:
     args = parser.parse_args()
     unknown = set(args.names) - set(WANTED)
     if unknown:
-        parser.error(f"no peer has an environment of that name: {', '.join(sorted(unknown))}; there are {', '.join(WANTED)}")
+        parser.error(
+            f"no peer has an environment of that name: {', '.join(sorted(unknown))}; there are {', '.join(WANTED)}"
+        )
     failed = []
     for name in args.names or WANTED:
         if not args.list and not installed(name):

@@ -2,7 +2,8 @@
 
 A process appends lines to ``OUT/RANK.log``: the time (the system's monotonic clock, which all processes of a machine
 share), its samples and its steps so far. Rank 0 also writes its weights now and then, as ``OUT/TIME.weights``; the race
-evaluates them, so that no peer spends time on that. Imports nothing but torch and NumPy: a peer has an environment of its own.
+evaluates them, so that no peer spends time on that. Imports nothing but torch and NumPy: a peer has an environment of
+its own.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ def network(name: str, alphabet: int = 65) -> nn.Module:
     return Characters(alphabet)
 
 
-def optimizer_of(name: str, parameters: Iterator[nn.Parameter] | list[nn.Parameter], scale: float = 1.0) -> torch.optim.Optimizer:
+def optimizer_of(
+    name: str, parameters: Iterator[nn.Parameter] | list[nn.Parameter], scale: float = 1.0
+) -> torch.optim.Optimizer:
     rate = TASKS[name].learning_rate * scale
     if TASKS[name].text:
         return torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)

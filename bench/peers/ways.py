@@ -41,7 +41,9 @@ WAYS = {
     "post-local": Way("DDP, post-local SGD, every 16 steps", "with_ddp.py", ("--hook", "post_local")),
     "horovod": Way("Horovod", "with_horovod.py", environment="horovod", lockstep=True, package="horovod"),
     "deepspeed": Way("DeepSpeed", "with_deepspeed.py", environment="deepspeed", lockstep=True, package="deepspeed"),
-    "torchft-local": Way("torchft, LocalSGD, every 32 steps", "with_torchft.py", environment="torchft", package="torchft"),
+    "torchft-local": Way(
+        "torchft, LocalSGD, every 32 steps", "with_torchft.py", environment="torchft", package="torchft"
+    ),
     "torchft-diloco": Way(
         "torchft, DiLoCo, every 32 steps", "with_torchft.py", ("--method", "diloco"), "torchft", package="torchft"
     ),

@@ -6,12 +6,11 @@
 import os
 
 import torch.distributed as dist
+from task import Participant, parser
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook, powerSGD_hook
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.distributed.optim import PostLocalSGDOptimizer
 from torch.nn.parallel import DistributedDataParallel
-
-from task import Participant, parser
 
 WARM_UP, PERIOD, RANK = 20, 16, 2
 
@@ -31,7 +30,9 @@ elif args.hook == "powersgd":
     state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=RANK, start_powerSGD_iter=10)
     model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 elif args.hook == "post_local":
-    state = post_localSGD_hook.PostLocalSGDState(None, None, start_localSGD_iter=WARM_UP, post_local_gradient_allreduce=False)
+    state = post_localSGD_hook.PostLocalSGDState(
+        None, None, start_localSGD_iter=WARM_UP, post_local_gradient_allreduce=False
+    )
     model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
     optimizer = PostLocalSGDOptimizer(optimizer, PeriodicModelAverager(period=PERIOD, warmup_steps=WARM_UP))
 for batch in me.batches():

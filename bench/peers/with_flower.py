@@ -6,7 +6,6 @@ import time
 
 import flwr
 from flwr.common import ndarrays_to_parameters
-
 from task import Participant, network, parser
 
 BATCHES, PORT = 100, 8080

@@ -1,9 +1,9 @@
-"""hivemind: its Optimizer, with averages of the parameters in the background (``local``), or large batches (``batch``)."""
+"""hivemind: its Optimizer, with averages of parameters in the background (``local``), or large batches (``batch``)."""
 
 import time
 
 import hivemind
-
+from hivemind.compression import Float16Compression
 from task import Participant, optimizer_of, parser
 
 arguments = parser(__doc__)
@@ -37,8 +37,8 @@ optimizer = hivemind.Optimizer(
     use_local_updates=local,
     matchmaking_time=1.0,
     averaging_timeout=30.0,
-    grad_compression=hivemind.Float16Compression(),
-    state_averaging_compression=hivemind.Float16Compression(),
+    grad_compression=Float16Compression(),
+    state_averaging_compression=Float16Compression(),
 )
 for batch in me.batches():
     me.loss(batch).backward()

@@ -1,9 +1,9 @@
 """taut: the plain loop, joined."""
 
 import torch
+from task import Participant, parser
 
 import taut
-from task import Participant, parser
 
 me = Participant(parser(__doc__).parse_args())
 with taut.join(me.model, me.optimizer()) as worker:

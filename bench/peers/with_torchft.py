@@ -8,11 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
+from task import Participant, parser
 from torch.distributed import TCPStore
 from torchft import Manager, ProcessGroupGloo
 from torchft.local_sgd import DiLoCo, LocalSGD
-
-from task import Participant, parser
 
 PERIOD, STORE, LIGHTHOUSE = 32, 29501, 29510
 
@@ -34,7 +33,10 @@ timeout = timedelta(seconds=20)
 manager = Manager(
     pg=ProcessGroupGloo(timeout=timeout),
     min_replica_size=2,
-    load_state_dict=lambda state: (me.model.load_state_dict(state["model"]), optimizer.load_state_dict(state["optimizer"])),
+    load_state_dict=lambda state: (
+        me.model.load_state_dict(state["model"]),
+        optimizer.load_state_dict(state["optimizer"]),
+    ),
     state_dict=lambda: {"model": me.model.state_dict(), "optimizer": optimizer.state_dict()},
     use_async_quorum=False,
     timeout=timeout,
