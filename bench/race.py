@@ -5,9 +5,10 @@
     python bench/race.py --resume               # all cells that have fewer than --repeat runs; as long as it takes
 
 Four hosts in network namespaces, a worker on each; model, data, optimizer and batch are the same for all
-(peers/task.py). A cell is named ``MODEL/LINK/PEER``, with ``/slow`` where one worker is 4 times slower, and ``/killed`` where one is killed
-in the middle; ``--only`` takes such names with wildcards. taut runs with its default settings, encrypted; the others are
-not encrypted. Every run is kept in results/race-runs.json with the machine's load; the table has medians.
+(peers/task.py). A cell is named ``MODEL/LINK/PEER``, with ``/slow`` where one worker is 4 times slower, and ``/killed``
+where one is killed in the middle; ``--only`` takes such names with wildcards. taut runs with its default settings,
+encrypted; the others are not encrypted. Every run is kept in results/race-runs.json with the machine's load; the tables
+have medians.
 Needs root, Debian's iproute2 and the network lab (``--netlab``).
 """
 

@@ -19,6 +19,7 @@ os.environ |= {
 import deepspeed  # noqa: E402  (it reads the environment)
 
 me = Participant(args)
+deepspeed.ops.__compatible_ops__.clear()  # shared memory, for processes of one machine: it would be compiled first
 deepspeed.init_distributed(dist_backend="gloo")
 engine, *_ = deepspeed.initialize(
     model=me.model,

@@ -39,6 +39,7 @@ manager = Manager(
     ),
     state_dict=lambda: {"model": me.model.state_dict(), "optimizer": optimizer.state_dict()},
     use_async_quorum=False,
+    init_sync=False,  # all begin with the same weights; the address that a state is fetched from is the machine's name
     timeout=timeout,
     rank=0,
     world_size=1,
