@@ -89,7 +89,7 @@ def measure(args: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
             if not installed(WAYS[cell.way].environment):
                 print(f"{name(cell)}: not installed; see bench/peers/environments.py", file=sys.stderr)
                 continue
-            if args.resume and len(mine) > repetition:
+            if args.resume and sum(run["rate"] is not None for run in mine) > repetition:
                 continue
             mine.append(one_run(cell, args))
             shown = {key: value for key, value in mine[-1].items() if value is not None and key != "curve"}

@@ -24,7 +24,8 @@ from processes import LAB, ONE_THREAD, TAUT
 
 WORLD, HEAD = 4, "10.77.0.1"
 KILLED, SLOW = 2, 3  # ranks
-POLL_S, START_S = 0.25, 240.0
+POLL_S, START_S = 0.25, 400.0
+JUDGE_S, JUDGED_PARTS = 3.0, 2  # how often weights are evaluated while the race goes on, and on how many batches of 500
 DEATH = signal.SIGKILL
 Log = list[tuple[float, int, int]]
 
@@ -163,7 +164,7 @@ class Watch:
     ) -> None:
         self.run, self.out, self.hosts, self.started, self.judge = run, out, hosts, started, judge
         self.seen = ""
-        self.good = 0
+        self.good, self.judged_s = 0, 0.0
 
     def begun_s(self) -> float | None:
         """When the first step of the last worker was made."""
@@ -182,13 +183,13 @@ class Watch:
         """Whether the newest weights are good enough, twice in turn; and whether nobody is left."""
         if len(self.run.exits) == WORLD:
             return True
-        if self.judge is None:
+        if self.judge is None or time.monotonic() < self.judged_s + JUDGE_S:
             return False
         newest = max(self.out.glob("*.weights"), key=lambda path: float(path.stem), default=None)
         if newest is None or newest.name == self.seen:
             return False
-        self.seen = newest.name
-        self.good = self.good + 1 if self.judge.reached(self.judge.score(newest, parts=4), margin=0.3) else 0
+        self.seen, self.judged_s = newest.name, time.monotonic()
+        self.good = self.good + 1 if self.judge.reached(self.judge.score(newest, JUDGED_PARTS), margin=0.3) else 0
         return self.good >= 2
 
     def until(self, end_s: float) -> bool:
