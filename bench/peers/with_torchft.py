@@ -1,6 +1,7 @@
 """torchft: LocalSGD or DiLoCo, each process a replica group of its own; its lighthouse runs on host 1."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -20,12 +21,14 @@ arguments.add_argument("--method", choices=("local_sgd", "diloco"), default="loc
 args = arguments.parse_args()
 me = Participant(args)
 os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
+socket.gethostname = lambda: args.address  # where a state is fetched from; the hosts of the lab share the machine's name
 if args.rank == 0:
     program = Path(sys.executable).parent / "torchft_lighthouse"
     words = ["--min_replicas", "2", "--join_timeout_ms", "10000", "--bind", f"0.0.0.0:{LIGHTHOUSE}"]
     lighthouse = subprocess.Popen([str(program), *words])
     (args.out / "lighthouse").touch()
-while not (args.out / "lighthouse").exists():
+(args.out / f"{args.rank}.ready").touch()  # without those that come later a quorum begins, and they must be healed
+while not (args.out / "lighthouse").exists() or len(list(args.out.glob("*.ready"))) < args.world:
     time.sleep(0.05)
 optimizer = me.optimizer()
 store = TCPStore(args.address, STORE, is_master=True, wait_for_workers=False)
@@ -39,7 +42,7 @@ manager = Manager(
     ),
     state_dict=lambda: {"model": me.model.state_dict(), "optimizer": optimizer.state_dict()},
     use_async_quorum=False,
-    init_sync=False,  # all begin with the same weights; the address that a state is fetched from is the machine's name
+    init_sync=False,  # all begin with the same weights
     timeout=timeout,
     rank=0,
     world_size=1,
