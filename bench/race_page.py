@@ -223,10 +223,11 @@ def picture(runs: Runs, path: Path) -> None:
     ways = [way for way in WAYS if way != BOUND and f"mlp/100mbit/{way}" in runs][::-1]
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 0.36 * len(ways) + 1.6), sharey=True, layout="constrained")
     links = [link for link in LINK_LABELS if any(f"mlp/{link}/{way}" in runs for way in ways)]
+    height = 0.8 / max(1, len(links))
     for number, link in enumerate(links):
-        y = [i + 0.3 - 0.2 * number for i in range(len(ways))]
+        y = [i + height * ((len(links) - 1) / 2 - number) for i in range(len(ways))]
         values = [median(runs, f"mlp/{link}/{way}", "rate") or 0.0 for way in ways]
-        left.barh(y, values, 0.2, label=LINK_LABELS[link], color=f"C{number}")
+        left.barh(y, values, height, label=LINK_LABELS[link], color=f"C{number}")
     bound = [median(runs, f"mlp/{link}/{BOUND}", "rate") for link in links]
     if any(bound):
         left.axvline(statistics.median(b for b in bound if b), color="0.4", linestyle=":", label="the bound")
