@@ -102,11 +102,14 @@ def machine() -> dict[str, Any]:
     }
 
 
-def report(name: str, rows: Sequence[Row], args: argparse.Namespace, grid: Grid | None = None) -> NoReturn:
-    """Print the rows and the grid, write them down, and exit: 0 if every bar was met, 1 otherwise."""
+def report(
+    name: str, rows: Sequence[Row], args: argparse.Namespace, grid: Grid | None = None, page: str = ""
+) -> NoReturn:
+    """Print the rows, the grid and the rest of the page (Markdown), write them down, and exit: 0 if every bar was met, 1
+    otherwise."""
     told = [asdict(one) for one in rows]
     more = {"grid": asdict(grid)} if grid else {}
-    tables = "\n\n".join([_table(rows), *([grid.table()] if grid else [])])
+    tables = "\n\n".join([_table(rows), *([grid.table()] if grid else []), *([page] if page else [])])
     if args.json:
         print(json.dumps({"rows": told, **more} if more else told, indent=1))
     else:
