@@ -17,7 +17,11 @@ from taut.supervisor.storage import schema
 from taut.supervisor.storage.store_reader import DamagedRun, load_run
 from taut.supervisor.storage.store_writer import StoreWriter
 
-KEPT = {"run": set(schema.TABLES["run"]), "worker": set(schema.TABLES["worker"]), "event": set(schema.TABLES["event"])}
+KEPT = {
+    "run": set(schema.TABLES["run"]),
+    "worker": set(schema.TABLES["worker"]) - {"paused"},
+    "event": set(schema.TABLES["event"]),
+}
 LATER = sorted(
     (table, column)
     for table, columns in schema.TABLES.items()
@@ -37,7 +41,7 @@ def older(path: Path, missing: set[tuple[str, str]], tables: set[str]) -> None:
             "insert into run (name, started, command, settings, versions, host, pid)"
             " values ('r', 1, '', '{}', '{}', 'h', 1)"
         )
-        database.execute("insert into worker values (0, 'h', 1, 1, null, '')")
+        database.execute("insert into worker (rank, host, pid, joined, reason) values (0, 'h', 1, 1, '')")
         if "statistic" not in tables:
             database.execute("insert into statistic (time, rank) values (2, 0)")
 

@@ -22,6 +22,7 @@ class ThreadSeat:
     exchange: Any
     phases: Any
     settings: dict[str, Any] = {}  # noqa: RUF012
+    rate = 1.0
 
     def __init__(self, node: CommThread, params: FlatParams) -> None:
         self.comm, self.params, self.watch, self.leases = node, params, Stopwatch(), OwnLeases()
@@ -36,6 +37,9 @@ class ThreadSeat:
 
     def train(self) -> None:
         self.exchange.start()
+
+    def stand_still(self) -> None:
+        pass  # no owner pauses a worker here
 
     def enter(self) -> bool:
         return False

@@ -15,7 +15,12 @@ from taut.testing import FaultPlan, run_with_faults
 
 JOB = Path(__file__).with_name("vector_job.py")
 EXAMPLES = Path(__file__).parents[3] / "examples"
-SHORTER = {"diloco": "diloco:every=5", "easgd": "easgd:every=4", "codistillation": "codistillation:every=5"}
+SHORTER = {
+    "diloco": "diloco:every=5",
+    "easgd": "easgd:every=4",
+    "codistillation": "codistillation:every=5",
+    "sparseloco": "sparseloco:every=2",
+}
 OF_GRADIENTS = ("sync", "async for 5 steps, then sync", "admm", "dpsgd:momentum=quasi-global")
 
 
