@@ -81,7 +81,8 @@ def test_training_goes_on_during_an_evaluation_and_all_stop_early_together(tmp_p
     finally:
         supervisor.stop()
     assert any(name.startswith("taut-validate") for name in evaluators)
-    assert len(steps) == 2 and min(steps.values()) >= 40, steps
+    assert steps[0] >= 40, f"{steps}: four scores of worker 0, every ten steps of its own"
+    assert steps[1] >= 10 + FURTHER, steps  # data is dealt by speed: it may make fewer steps
     stored = find_run(str(tmp_path), "run")
     texts = [event.text for event in stored.events if event.kind == "drain"]
     assert texts == ["stopped early: no better score in 3 evaluations since 1 after 10 steps"]
