@@ -46,7 +46,7 @@ def model_of(folder: Path, name: str) -> dict[str, torch.Tensor]:
     return found
 
 
-SAME = ["columns", "split", "dtensor", pytest.param("fsdp", marks=pytest.mark.long)]
+SAME = ["columns", *(pytest.param(cut, marks=pytest.mark.long) for cut in ("split", "dtensor", "fsdp"))]
 
 
 @pytest.mark.parametrize("cut", SAME)

@@ -13,6 +13,7 @@ from taut.testing.cluster import LocalCluster
 JOB = Path(__file__).with_name("job.py")
 
 
+@pytest.mark.long
 def test_a_stopped_process_is_given_up_and_comes_back_by_itself(tmp_path: Path) -> None:
     """The same process, model and optimizer under another rank; its script sees nothing of it."""
     gate = tmp_path / "gate"

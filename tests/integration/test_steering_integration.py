@@ -16,7 +16,13 @@ JOB = Path(__file__).with_name("steered_job.py")
 
 @pytest.mark.parametrize(
     ("strategy", "args"),
-    [("async", []), ("sync", []), ("ssp:2", []), ("averaging:every=4", []), ("dpsgd", ["--own-loop"])],
+    [
+        ("async", []),
+        ("sync", []),
+        pytest.param("ssp:2", [], marks=pytest.mark.long),
+        pytest.param("averaging:every=4", [], marks=pytest.mark.long),
+        pytest.param("dpsgd", ["--own-loop"], marks=pytest.mark.long),
+    ],
 )
 def test_a_paused_worker_stands_still_the_others_go_on_and_all_change_their_rate(
     tmp_path: Path, strategy: str, args: list[str]

@@ -67,7 +67,9 @@ def processes() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         yield start
 
 
-@pytest.mark.parametrize("way", ["same", "elsewhere", "standby"])
+@pytest.mark.parametrize(
+    "way", ["same", *(pytest.param(way, marks=pytest.mark.long) for way in ("elsewhere", "standby"))]
+)
 def test_a_killed_supervisor_comes_back(
     tmp_path: Path, processes: Callable[..., subprocess.Popen[bytes]], way: str, request: pytest.FixtureRequest
 ) -> None:

@@ -96,7 +96,15 @@ def test_methods_in_rounds_reach_the_sum_of_speeds_too(strategy: str) -> None:
 
 @pytest.mark.parametrize(
     "strategy",
-    ["async", "ssp:3", "dpsgd", "averaging:every=4,weights=equal", "averaging:robust=median", "admm", "sync:backup=1"],
+    [
+        "async",
+        "dpsgd",
+        "averaging:every=4,weights=equal",
+        *(
+            pytest.param(each, marks=pytest.mark.long)
+            for each in ("ssp:3", "averaging:robust=median", "admm", "sync:backup=1")
+        ),
+    ],
 )
 def test_other_strategies_share_the_global_batch_equally(strategy: str, tmp_path: Path) -> None:
     simulate_script(replace(UNEQUAL, strategy=strategy, args=(*GLOBAL, "--one-loop")), output=tmp_path)
@@ -116,7 +124,7 @@ def read(folder: Path) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("strategy", ["sync", "averaging:every=4"])
-@pytest.mark.parametrize("leaves", [Fail(1, 2.0), Departure(1, 2.0)])
+@pytest.mark.parametrize("leaves", [Fail(1, 2.0), pytest.param(Departure(1, 2.0), marks=pytest.mark.long)])
 def test_the_share_of_a_worker_that_goes_is_the_others_until_a_newcomer_has_it(
     strategy: str, leaves: Fail | Departure, tmp_path: Path
 ) -> None:

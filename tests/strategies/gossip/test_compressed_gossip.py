@@ -154,7 +154,7 @@ def test_dpsgd_with_a_compressor_is_choco(topology: str) -> None:
     assert runs[0] == runs[1]
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", [*CODECS[:2], *(pytest.param(codec, marks=pytest.mark.long) for codec in CODECS[2:])])
 @pytest.mark.parametrize(
     ("method", "topology"),
     [pair for pair in METHODS if not pair[0].startswith("codistillation") and pair[0] != "dpsgd:tracking=true"],
