@@ -258,13 +258,16 @@ class WorkerSession:
         """Include what arrived and send what changed, after a local step."""
         self.watch.reached(1.0)
         self.watch.charge("compute")
-        if self.exchange.counts_bytes:  # else there is nothing to compare with
-            self.bytes_dense += dense_ring_nbytes(self.comm.workers, self.params.size)
+        comm, phases = self.comm, self.phases
+        if phases.exchange.counts_bytes:  # else there is nothing to compare with
+            self.bytes_dense += dense_ring_nbytes(comm.workers, self.params.size)
         try:
             self._check()
-            self.replica.fix_slack(self.comm.status.steering.slack)
-            self.comm.run_turn(self.exchange.after_step(samples, rate), self.watch)
-            self.phases.stepped(self._optimizer)
+            phases.replica.fix_slack(comm.status.steering.slack)
+            turn = phases.exchange.after_step(samples, rate)
+            if turn != ():
+                comm.run_turn(turn, self.watch)
+            phases.stepped(self._optimizer)
         except GivenUp as error:  # what the step changed is brought along
             self.come_back(error)
         self.watch.begin_step()

@@ -455,7 +455,9 @@ class SessionWorker(ABC):
             batch = self.next_batch(batches, accumulating)
             if batch is NO_MORE:
                 return
-            pacer.begin(self.exchange_now(), share.handed(), self.workers)
+            paced = self._session is not None or pacer.share is not None
+            if paced:
+                pacer.begin(self.exchange_now(), share.handed(), self.workers)
             steps = self.steps
             try:
                 yield batch
@@ -467,7 +469,8 @@ class SessionWorker(ABC):
             self.watch.charge("compute")
             accumulating = self.steps == steps  # this batch's gradients wait for those of the next
             trained = self.count_trained(share)
-            pacer.end(self.exchange_now(), trained, self.workers)
+            if paced:
+                pacer.end(self.exchange_now(), trained, self.workers)
 
     def next_batch(self, batches: Iterator[Any], accumulating: bool) -> Any:
         """Read a batch, between two steps; return ``NO_MORE`` at the end, or where the run is stopping. ``accumulating``:

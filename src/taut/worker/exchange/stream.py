@@ -71,6 +71,9 @@ class CommStream:
     def steps_alone(self) -> int | None:
         return None
 
+    def unheard(self) -> bool:
+        return False
+
     def retuned(self) -> None:
         pass
 
@@ -148,6 +151,10 @@ class ReplicaStream(CommStream):
             return None
         # Where a residual holds back what is not sent, every step counts.
         return 1 if self.worker.codec_state.r is not None else ALONE_STEPS_PER_TURN
+
+    def unheard(self) -> bool:
+        comm = self.comm
+        return comm.dispatcher.workers == 1 and not comm.transfer.wanted and self.worker.fall_behind()
 
     def left_of(self, items: Sequence[Include]) -> Sequence[Include]:
         return self.worker.absorb_together(items)

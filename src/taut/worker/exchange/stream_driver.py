@@ -47,7 +47,11 @@ class StreamIO(Protocol):
         """Return for how long this worker's thread has worked so far, waits aside."""
 
     def steps_alone(self) -> int | None:
-        """Return after how many steps a worker exchanges that is alone in the run; None where it is not."""
+        """Return after how many steps a worker exchanges that is alone in the run, or looks whether it still is; None
+        where it is not."""
+
+    def unheard(self) -> bool:
+        """Return whether an exchange would be for nobody: this worker is alone, and its codec catches up later."""
 
     def retuned(self) -> None:
         """Tell the codec how many workers there are, and how late updates come."""
@@ -90,6 +94,7 @@ class StreamDriver:
         self.io = io
         self.clock = self.steps = 0
         self.steps_per_turn = 1
+        self._alone = False
         self._exchange_s = 0.0  # of this thread, spent on exchanges since the last retune
         self._retuned_s = io.worked_s()
 
@@ -104,7 +109,7 @@ class StreamDriver:
         if self.steps % RETUNE_STEPS == 0:
             self._retune()
         self.steps += 1
-        return self.steps % self.steps_per_turn == 0
+        return self.steps % self.steps_per_turn == 0 and not (self._alone and self.io.unheard())
 
     def turn(self) -> Turn:
         """Include what arrived, publish, and wait where this worker is too far ahead."""
@@ -195,5 +200,5 @@ class StreamDriver:
             wanted = min(MOST_STEPS_PER_TURN, share / EXCHANGE_SHARE) if share > MUCH_SHARE else 1
             while alone is None and self.steps_per_turn < wanted:
                 self.steps_per_turn *= 2
-            self.steps_per_turn = alone or self.steps_per_turn
+            self.steps_per_turn, self._alone = alone or self.steps_per_turn, alone is not None
         self.io.retuned()

@@ -75,16 +75,17 @@ class OptimizerSteps:
 
     def _before(self, number: int, after: list[Any], optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         self._guard.begin()
-        after[0].remove()
-        # again, so that it comes after hooks of the script, which may move weights
-        after[0] = optimizer.register_step_post_hook(partial(self._after, number))
         worker, session = self._worker, self._session
         itself = session is not None and session.exchange.stepping_itself
         if number in self._unexchanged and not itself:  # of several optimizers, each makes its step before one exchange
             worker.exchange_if_forgotten()
-        given = None if itself else self._evaluated(optimizer, args, kwargs)
         if session is None:
-            return given
+            return None
+        if next(reversed(optimizer._optimizer_step_post_hooks)) != after[0].id:
+            after[0].remove()
+            # again, so that it comes after hooks of the script, which may move weights
+            after[0] = optimizer.register_step_post_hook(partial(self._after, number))
+        given = None if itself else self._evaluated(optimizer, args, kwargs)
         if session.keeper is not None:
             session.keeper.before_step()
         if itself or worker.closed:
