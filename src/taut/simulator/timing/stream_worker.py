@@ -65,7 +65,7 @@ class StreamWorker(TimedWorker):
         return None if len(self._world.members) > 1 else self._world.steps_alone
 
     def unheard(self) -> bool:
-        return self._world.catches_up
+        return self._world.catches_up and len(self._world.members) == 1 and not self.bounded
 
     def retuned(self) -> None:
         pass

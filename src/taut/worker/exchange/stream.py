@@ -154,7 +154,9 @@ class ReplicaStream(CommStream):
 
     def unheard(self) -> bool:
         comm = self.comm
-        return comm.dispatcher.workers == 1 and not comm.transfer.wanted and self.worker.fall_behind()
+        if comm.dispatcher.workers > 1 or comm.transfer.wanted or self.bounded:
+            return False
+        return self.worker.fall_behind()
 
     def left_of(self, items: Sequence[Include]) -> Sequence[Include]:
         return self.worker.absorb_together(items)

@@ -94,7 +94,6 @@ class StreamDriver:
         self.io = io
         self.clock = self.steps = 0
         self.steps_per_turn = 1
-        self._alone = False
         self._exchange_s = 0.0  # of this thread, spent on exchanges since the last retune
         self._retuned_s = io.worked_s()
 
@@ -109,7 +108,7 @@ class StreamDriver:
         if self.steps % RETUNE_STEPS == 0:
             self._retune()
         self.steps += 1
-        return self.steps % self.steps_per_turn == 0 and not (self._alone and self.io.unheard())
+        return self.steps % self.steps_per_turn == 0 and not self.io.unheard()
 
     def turn(self) -> Turn:
         """Include what arrived, publish, and wait where this worker is too far ahead."""
@@ -200,5 +199,5 @@ class StreamDriver:
             wanted = min(MOST_STEPS_PER_TURN, share / EXCHANGE_SHARE) if share > MUCH_SHARE else 1
             while alone is None and self.steps_per_turn < wanted:
                 self.steps_per_turn *= 2
-            self.steps_per_turn, self._alone = alone or self.steps_per_turn, alone is not None
+            self.steps_per_turn = alone or self.steps_per_turn
         self.io.retuned()
