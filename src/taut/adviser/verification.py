@@ -23,13 +23,11 @@ GRACE_S = 60.0  # for a run that was asked to end to drain and save its model
 
 @dataclass(frozen=True)
 class Verified:
-    """``error``: how far the prediction is from what was measured, as a share of that. ``settled``: of the part of the
-    run in which figures no longer change with the step; a run that did not come to that is measured as a whole."""
+    """``error``: how far the prediction is from what was measured, as a share of that."""
 
     prediction: Prediction
     samples_per_s: float
     bytes_per_step: float
-    settled: bool = True
 
     @property
     def error(self) -> float:
@@ -60,17 +58,18 @@ def verify(prediction: Prediction, workers: int, script: Path, args: Sequence[st
     record = json.loads(said)
     steps, samples = (sum(worker["statistics"][what] for worker in record["workers"]) for what in ("steps", "samples"))
     if pace is None:
-        return Verified(prediction, float(record["samples_per_s"]), record["bytes_sent"] / max(1, steps), settled=False)
+        return Verified(prediction, float(record["samples_per_s"]), record["bytes_sent"] / max(1, steps))
     return Verified(prediction, pace.steps_per_s * samples / max(1, steps), pace.bytes_per_step)
 
 
 def _pace(runs: Path, first: int) -> Pace | None:
-    """Return the pace of the only run in ``runs`` from step ``first`` on, while it trained: its last statistics are of
-    the drain."""
+    """Return the pace of the only run in ``runs`` from step ``first`` on, or in its second half where it is not twice
+    as long. Its last statistics are of the drain, and left out."""
     run = find_run(str(runs), "latest")
     last = {rank: statistics.steps for rank, statistics in run.latest().items()}
     points = ((each.rank, each.time, each.statistics.steps, each.statistics.bytes_sent) for each in run.statistics)
-    return pace_of((point for point in points if point[2] < last[point[0]]), first)
+    begin = min(first, min(last.values(), default=0) // 2)
+    return pace_of((point for point in points if point[2] < last[point[0]]), begin)
 
 
 def _briefly(process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
