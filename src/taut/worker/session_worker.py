@@ -455,9 +455,10 @@ class SessionWorker(ABC):
             batch = self.next_batch(batches, accumulating)
             if batch is NO_MORE:
                 return
-            paced = self._session is not None or pacer.share is not None
+            exchange = self.exchange_now()
+            paced = pacer.share is not None or (exchange is not None and exchange.shares_speeds)
             if paced:
-                pacer.begin(self.exchange_now(), share.handed(), self.workers)
+                pacer.begin(exchange, share.handed(), self.workers)
             steps = self.steps
             try:
                 yield batch
