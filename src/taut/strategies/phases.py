@@ -71,6 +71,11 @@ class PhaseSchedule:
         return self.phases[number] if number < len(self.phases) - 1 else self._lasting
 
     @cached_property
+    def endless(self) -> bool:
+        """Return whether there is one phase, which never ends."""
+        return len(self.phases) == 1 and not self.resync
+
+    @cached_property
     def _lasting(self) -> Phase:
         return Phase(self.last, self.resync or None)
 

@@ -554,14 +554,14 @@ class SessionWorker(ABC):
             self._loss.read()  # the step is queued on the device by now: this waits for its forward pass alone
         self._hooks.exchanging(asked)
         self.steps += 1
-        if self.stopping and not self._batches_used:
+        if not self._batches_used and self.stopping:
             raise Stopping  # the script's own loop knows nothing of the drain
         if self._session is None:
             self.watch.charge("compute")
             return
         self._metrics.send_due()
         self._before_change()
-        self._session.after_step(self.step_samples(), self.step_rate())
+        self._session.after_step(*self.step_weight())
         self._masters.refresh()
         if self._member is not None:
             self._member.agree(0.0, self._session.exchange.idle)
@@ -579,6 +579,13 @@ class SessionWorker(ABC):
         """Complete a checkpoint's copy of the weights: they may change now."""
         if self._keeper is not None:
             self._keeper.before_change()
+
+    def step_weight(self) -> tuple[int, float]:
+        """Return the samples and the learning rate of the step that is being made, where the exchange asks for them."""
+        exchange = self.exchange_now()
+        if exchange is None or not exchange.weighs_steps:
+            return 0, 0.0
+        return self.step_samples(), self.step_rate()
 
     def step_samples(self) -> int:
         """Return the samples of the step that is being made: as dealt, as last given to ``exchange``, or one for all

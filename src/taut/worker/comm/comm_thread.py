@@ -297,7 +297,7 @@ class CommThread:
             self.transport.close(self._closing or 0.0)
 
     def _idle_s(self) -> float:
-        """Return for how long to wait for a message. Where this worker is alone, nothing is due before the next heartbeat;
+        """Return for how long to wait for a message. Where this worker is alone, nothing is due before a heartbeat, and
         what is asked for wakes the transport."""
         if self.workers > 1 or self.protocols.present is None:
             return TICK_S

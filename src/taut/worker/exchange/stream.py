@@ -189,6 +189,8 @@ class ReplicaStream(CommStream):
 class StreamExchange(Exchange):
     """A stream of updates between ``replica`` and the others."""
 
+    weighs_steps = False
+
     def __init__(self, replica: Replica, comm: CommThread, watch: Stopwatch) -> None:
         self.replica, self.comm, self.watch = replica, comm, watch
         self.io = ReplicaStream(replica, comm, watch)

@@ -58,7 +58,8 @@ class OptimizerSteps:
         self._script_exchanges |= asked
         self._unexchanged.clear()
         self._guard.check()
-        self.check_weights()
+        if self._sample is not None:
+            self.check_weights()
 
     def check_weights(self) -> None:
         """Raise ``Misuse`` if the script moved weights where only the optimizer's step may."""
@@ -95,12 +96,14 @@ class OptimizerSteps:
             self._stepping = range(0)  # the first of the optimizers exchanges for all
         self.rate_factor = self._factor()
         if members:
-            self.check_weights()
+            if self._sample is not None:
+                self.check_weights()
             entered = session.enter()  # then the gradients are of other weights than those that this worker has now
             if self._overflow:
                 session.exchange.drop_gradients()
             none = entered or self._overflow
-            session.before_step(0 if none else worker.step_samples(), worker.step_rate(), members)
+            samples, rate = worker.step_weight()
+            session.before_step(0 if none else samples, rate, members)
         self._rates[number].scale(self.rate_factor)
         return given
 
