@@ -100,7 +100,7 @@ def crowding(strategy: str, topology: str, workers: int) -> str:
     """Return what to consider where so many workers send every update to each other; empty where they do not.
 
     >>> crowding("async", "complete", 64)[:68], crowding("async", "tree", 64), crowding("async", "complete", 32)
-    ('64 workers send every update to each other, on 2016 connections: with', '', '')
+    ('64 workers send every update to each other, on 2016 connections: wit', '', '')
     """
     choice = combine(strategy, topology or None).strategy
     wired = topology or default_topology(choice)
