@@ -108,17 +108,17 @@ def pace_of(points: Iterable[tuple[int, float, int, int]], first: int) -> Pace |
     """
     begun: dict[int, tuple[float, int, int]] = {}
     ended: dict[int, tuple[float, int, int]] = {}
-    for rank, *at in points:
-        if at[1] >= first:
-            begun.setdefault(rank, tuple(at))
-            if rank not in ended or at[1] > ended[rank][1]:
-                ended[rank] = tuple(at)
+    for rank, time_s, steps, nbytes in points:
+        if steps >= first:
+            begun.setdefault(rank, (time_s, steps, nbytes))
+            if rank not in ended or steps > ended[rank][1]:
+                ended[rank] = (time_s, steps, nbytes)
     made = [(ended[rank][0] - at[0], ended[rank][1] - at[1], ended[rank][2] - at[2]) for rank, at in begun.items()]
-    steps = sum(each[1] for each in made)
+    total = sum(each[1] for each in made)
     if not made or not all(each[0] > 0.0 for each in made):
         return None
     per_s = sum(each[1] / each[0] for each in made)
-    return Pace(per_s, sum(each[2] for each in made) / steps, max(each[0] for each in ended.values()))
+    return Pace(per_s, sum(each[2] for each in made) / total, max(each[0] for each in ended.values()))
 
 
 def figures_of(simulated: Simulated) -> Figures:
