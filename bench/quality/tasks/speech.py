@@ -87,9 +87,9 @@ def adam(parameters: Any, rate: float) -> torch.optim.Optimizer:
 
 TASKS = {
     "spoken digits, 4 layers of RNN, Adam": Task(
-        partial(listener, nn.RNN, 4, 64), partial(adam, rate=3e-3), draw, hear, held_out, 600, clip=1.0
+        partial(listener, nn.RNN, 4, 64), partial(adam, rate=3e-3), draw, hear, held_out, 300, clip=1.0
     ),
     "spoken digits, GRU, Adam": Task(
-        partial(listener, nn.GRU, 2, 48), partial(adam, rate=3e-3), draw, hear, held_out, 400, clip=5.0
+        partial(listener, nn.GRU, 2, 48), partial(adam, rate=3e-3), draw, hear, held_out, 300, clip=5.0
     ),
 }

@@ -83,8 +83,8 @@ def test_what_others_send_is_no_step():
     assert one.step_size.size == pytest.approx(other.step_size.size, rel=1e-3)
 
 
-def test_gain_is_one_for_gradients_and_grows_with_the_workers_for_steps_of_one_length():
-    for kind, full in ((adam_steps, 4.0), (gradient_steps, 1.0)):
+def test_gain_grows_as_the_root_of_the_workers_for_steps_of_one_length_and_more_slowly_for_gradients():
+    for kind, full in ((adam_steps, 4.0), (gradient_steps, 2.0)):
         state = start(np.zeros(SIZE, np.float32), workers=16)
         steps = kind(np.random.default_rng(1), 2.0**-10)
         train(state, steps, WARM_EXCHANGES - 1)

@@ -4,11 +4,11 @@
     on arrival:                    b_i += s * up;  w_i += s * up
 
 S is the slack, held as the number of workers p changes; up = g * S / p, to three significant bits so that it stays on the
-grid. By default S follows the size of the optimizer's steps. The gain g is 1 where the optimizer follows gradients as
-they are: b then moves by the mean of the workers' steps, as in synchronous training. Adam and its relatives divide by the
-gradient's own size, noise included, which synchronous training averages away: the mean of their steps is too short by
-sqrt(p) where noise prevails, and that is the gain. The gain shrinks with staleness, since stale updates act as momentum
-of their own.
+grid. By default S follows the size of the optimizer's steps. A gain g of 1 moves b by the mean of the workers' steps, as
+synchronous SGD does; a little more (the fourth root of p) made up for what the slack holds back. Adam and its relatives
+divide by the gradient's own size, noise included, which synchronous training averages away first: the mean of their steps
+is too short by up to sqrt(p), and that is their gain. The gain shrinks with staleness, since stale updates act as
+momentum of their own.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ from taut.codecs.math.density_control import Steering
 from taut.codecs.math.step_size import SAMPLE, StepSize
 from taut.codecs.params import check_density, check_one_of, check_positive, check_power
 
-STEPS = 16.0  # of one length, as Adam's, that the slack is long
-GRADIENT_STEPS = 8.0  # the same where the steps are as long as gradients: most elements make much shorter ones
+STEPS = 16.0  # of the optimizer's, that the slack is long
 LEEWAY = 0.75  # powers of two by which the slack may be off before it moves
-DENSITY = 0.02  # of the elements are sent per exchange, about
-WARM_EXCHANGES = 48  # with gain 1: at the start all strays point the same way, and staleness costs most
+DENSITY = 0.012  # of the elements are sent per exchange, about
+WARM_EXCHANGES = 80  # with gain 1: at the start all strays point the same way, and lateness is not yet known
 
 
 @dataclass(frozen=True)
 class Tether(SteeredCodec):
     """``slack`` fixes S; ``tau`` fixes it as tau * p, p being the number of workers at the start; ``density`` steers it
-    towards that share of the elements per exchange. By default S is 16 of the optimizer's steps (8 of SGD's), to a power of two,
-    and follows them as the learning rate or the gradients change. ``gain`` replaces 1 or sqrt(p). Extra memory: b and 1/16.
-    Exact on a grid.
+    towards that share of the elements per exchange. By default S is 16 of the optimizer's steps, to a power of two, and
+    follows them as the learning rate or the gradients change. ``gain`` replaces sqrt(p). Extra memory: b and 1/16. Exact
+    on a grid.
 
     >>> Tether(slack=2**-6).slack
     0.015625
@@ -104,9 +103,9 @@ class Tether(SteeredCodec):
             state.step_size.strays = _strays(state)
 
     def gain_at(self, workers: int, staleness: float, normalized: bool = True) -> float:
-        """Return g = sqrt(p / s), s being the staleness; never more than p, nor than 1 where the optimizer's steps are
-        not ``normalized``. Workers that run freely are late by a step and a half, which is not held against them: s counts
-        from there (2s - 2 up to two steps).
+        """Return g = sqrt(p / s), s being the staleness; never more than p, nor than the fourth root of p where the
+        optimizer's steps are not ``normalized``. Workers that run freely are late by a step and a half, which is not
+        held against them: s counts from there (2s - 2 up to two steps).
 
         Late updates act as momentum: a gain that is right after one step diverges after eight. In probes (4 workers,
         MNIST and a character transformer, delays of 2, 4 and 8 steps, five gains each) sqrt(p / s) was near the best
@@ -114,12 +113,12 @@ class Tether(SteeredCodec):
 
         >>> [Tether().gain_at(4, staleness) for staleness in (1, 4, 16)]
         [2.0, 1.0, 0.5]
-        >>> [Tether().gain_at(4, staleness, normalized=False) for staleness in (1, 4, 16)]
-        [1.0, 1.0, 0.5]
+        >>> [Tether().gain_at(16, staleness, normalized=False) for staleness in (1, 4, 16)]
+        [2.0, 2.0, 1.0]
         """
         full = math.sqrt(workers) if self.gain is None else self.gain
         late = max(1.0, min(staleness, 2.0 * staleness - 2.0))
-        most = float(workers) if normalized or self.gain is not None else 1.0
+        most = float(workers) if normalized or self.gain is not None else math.sqrt(full)
         return min(full / math.sqrt(late), most)
 
     def retune(self, state: State, workers: int, staleness: float) -> None:
@@ -155,7 +154,7 @@ class Tether(SteeredCodec):
         steps = state.step_size
         if not steps.size:
             return
-        wanted = math.log2((STEPS if steps.normalized else GRADIENT_STEPS) * steps.size)
+        wanted = math.log2(STEPS * steps.size)
         moves = not state.limit or abs(math.log2(state.limit) - wanted) > LEEWAY
         if moves or steps.exchanges == WARM_EXCHANGES:
             self._set_limit(state, math.ldexp(1.0, round(wanted)) if moves else state.limit)
