@@ -29,7 +29,7 @@ EVEN = 0.63  # evenness of the first step. Adam begins with 1.0 and had 0.63 to 
 @dataclass
 class StepSize:
     """``mean_square`` of the changes, 0 until something has moved. ``evenness`` of the first: m2^2 / (m1 m3), from the
-    means of their powers. ``strays``: of the sample, when last looked at; None: they were not. No checkpoint has them."""
+    means of their powers. ``strays``: of the sample, when last looked at; None: they were not."""
 
     mean_square: float = 0.0
     evenness: float = 0.0

@@ -13,7 +13,7 @@ from taut.strategies.allreduce.round_agreement import RoundMachine
 from taut.worker.checkpoints.state_tree import fold, unfold
 
 # The weights are stored separately; the rest is made anew by ``start``, or comes with ``retune`` and the roster.
-_NEVER = ("w", "b", "r", "kernels", "grid", "words", "workers", "local", "membership", "members", "strays")
+_NEVER = ("w", "b", "r", "kernels", "grid", "words", "workers", "local", "membership", "members")
 _RENAMED = {"centre": "center", "lanes": "buckets"}  # fields under the names that earlier checkpoints have
 
 

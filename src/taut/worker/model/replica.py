@@ -105,11 +105,12 @@ class Replica:
 
     def kept(self) -> dict[str, int]:
         """Return what a checkpoint keeps, beside the weights and the codec's state."""
-        return {"turn": self._turn, "fragments": self.fragments}
+        return {"turn": self._turn, "fragments": self.fragments, "steps": self.steps}
 
     def restore(self, kept: Mapping[str, int]) -> None:
         least = 1 if self.codec.whole else least_fragments(self.params.size)
         self._turn, self.fragments = kept["turn"], max(kept["fragments"], least)
+        self.steps = kept.get("steps", 0)  # earlier checkpoints have none
 
     def emit(self) -> bytes | None:
         begun = self.thread_s()
