@@ -109,7 +109,8 @@ class Resumption:
     def _restore_codec(self, replica: Replica, mine: list[Part], workers: int) -> None:
         params, state, first = replica.params, replica.codec_state, mine[0]
         shared = np.array(params.host(state.b))
-        if len(mine) == 1 and np.array_equal(_shared(first).numpy(), shared):
+        whole = len(mine) == 1 and np.array_equal(_shared(first).numpy(), shared)
+        if whole:
             params.load(first.tensor("w").numpy())
         else:  # its own weights strayed from the shared ones: restore the mean stray of the parts that it takes
             strays = sum((part.tensor("w") - _shared(part)).double() for part in mine)
@@ -118,6 +119,8 @@ class Resumption:
             state.kernels.load(state.r, sum(part.tensor("r") for part in mine).numpy())  # type: ignore[union-attr]
         if first.document["codec"] == spec(replica.codec):
             recall(state, first.document["memory"], first.tensor, state.w)
+            if not whole and state.step_size is not None:
+                state.step_size.strays = None  # the strays are others now: the next exchange measures nothing
             if workers != len(self.ranks):
                 replica.retune(workers, state.staleness)
 

@@ -189,6 +189,7 @@ class StreamExchange(Exchange):
         self.comm.run_turn(self.driver.start(), self.watch)
 
     def after_step(self, samples: int, rate: float) -> Iterable[Wait | None]:
+        self.replica.steps += 1
         return self.driver.turn() if self.driver.due() else ()
 
     def idle(self) -> None:

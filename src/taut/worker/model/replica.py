@@ -38,6 +38,7 @@ class Replica:
         self.grid: Grid | None = None
         self.fragments = 1 if codec.whole else least_fragments(params.size)
         self.seed = 0  # of the codec's random numbers: the worker's rank
+        self.steps = 0  # of the optimizer since the last exchange
         self._turn = 0
         self._slack = 0.0  # as the run's owner has set it
         self._alone = False  # then nothing is measured that changes what is sent: the run repeats itself
@@ -104,15 +105,17 @@ class Replica:
 
     def kept(self) -> dict[str, int]:
         """Return what a checkpoint keeps, beside the weights and the codec's state."""
-        return {"turn": self._turn, "fragments": self.fragments}
+        return {"turn": self._turn, "fragments": self.fragments, "steps": self.steps}
 
     def restore(self, kept: Mapping[str, int]) -> None:
         least = 1 if self.codec.whole else least_fragments(self.params.size)
         self._turn, self.fragments = kept["turn"], max(kept["fragments"], least)
+        self.steps = kept.get("steps", 0)  # earlier checkpoints have none
 
     def emit(self) -> bytes | None:
         begun = self.thread_s()
         lo, hi = fragment(self._turn % self.fragments, self.fragments, self.params.size)
+        self.codec_state.steps, self.steps = max(1, self.steps), 0
         try:
             payload = self.codec.emit(self.codec_state, lo, hi)
         except NonFiniteUpdate as error:
