@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -11,13 +13,15 @@ from hypothesis import strategies as st
 from probes import figures, predictions, probe, scripted
 
 from taut.adviser.candidates import Candidate, Completeness, candidates
-from taut.adviser.prediction import Cache, Prediction, figures_of, predict, scenario
+from taut.adviser.evidence import measured_on
+from taut.adviser.prediction import Cache, Prediction, figures_of, predict, scenario, steps_of
 from taut.adviser.ranking import WITHIN, rank
 from taut.adviser.reasons import machine_facts, quality, reasons, why, why_not
 from taut.adviser.report import AdviceReport
 from taut.adviser.verification import Verified
+from taut.core.messages import Statistics
 from taut.errors import Misuse
-from taut.simulator.result import Simulated
+from taut.simulator.result import HistoryPoint, Simulated
 from taut.simulator.scenario import Scenario
 from taut.strategies import REGISTRY
 from taut.strategies.compatibility import combine
@@ -215,3 +219,35 @@ def test_the_record_holds_prediction_against_reality_and_warns() -> None:
     assert record["verified"][0]["error"] == pytest.approx(0.25)
     assert any("share its cores" in line for line in record["warnings"])
     assert any(line == "x was left out: y" for line in record["warnings"])
+
+
+# ------------------------------------------------------------------------------- what predictions are compared by
+
+
+def test_short_steps_are_simulated_for_longer() -> None:
+    assert steps_of(probe(4, steps_s=[0.002] * 4), named("async")) > 400
+    assert steps_of(probe(4, steps_s=[0.3] * 4), named("async")) == named("async").steps
+    assert steps_of(probe(4, steps_s=[0.002] * 4), named("sync")) == named("sync").steps
+
+
+def test_pace_and_bytes_are_of_the_second_half() -> None:
+    run = scenario(probe(2), named("async"), 2, steps=100)
+    late = [(rank, 50 + 0.1 * step, step, 10_000 + 10 * step) for step in (50, 75, 100) for rank in (0, 1)]
+    points = [HistoryPoint(0.5 * 20, rank, 20, 20 * 64, 10_000) for rank in (0, 1)]
+    points += [HistoryPoint(at_s, rank, steps, steps * 64, sent) for rank, at_s, steps, sent in late]
+    row = Statistics(100, 6400, bytes_sent=11_000, wall_s=62.0)
+    found = figures_of(Simulated(run, 62.0, {0: row, 1: row}, history=tuple(points)))
+    assert found.bytes_per_step == pytest.approx(10.0) and found.step_s == pytest.approx(0.1)
+    assert found.samples_per_s == pytest.approx(12_800 / (100 * 0.1 + 2.0))  # the last two seconds are of the end
+
+
+def test_what_was_measured_is_what_the_benchmarks_results_say() -> None:
+    made = runpy.run_path(str(Path(__file__).parents[2] / "bench" / "evidence.py"))
+    assert files("taut.adviser").joinpath("evidence.json").read_text("utf-8") == made["text"]()
+
+
+def test_the_advice_says_on_which_tasks_it_was_measured() -> None:
+    top = report(True).record(top=3)["top"]
+    assert all("was measured on" in each["quality"][-1] for each in top)
+    assert "29.76, sync with dense 97.12" in measured_on("async", "dense")
+    assert "with ssp:0, threshold" in measured_on("ssp:3", "threshold")

@@ -5,17 +5,21 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from forked_zygotes import script_command
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from taut import parallel
 from taut.errors import Misuse
+from taut.parallel.island import Island, check_cut
 from taut.parallel.pipeline import balanced_cuts
 
 PROCESS = str(Path(__file__).with_name("island_process.py"))
@@ -130,3 +134,42 @@ def test_what_cannot_be_cut_is_named(cut: object, words: str) -> None:
     with pytest.raises(Misuse) as raised:
         cut()  # type: ignore[operator]
     assert words in str(raised.value)
+
+
+@pytest.fixture
+def pair() -> Iterator[Island]:
+    """An island of two in which this process is the first, and the other one is made up."""
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        yield Island(0, 2)
+    finally:
+        dist.destroy_process_group()
+
+
+def tied() -> nn.ModuleDict:
+    model = nn.ModuleDict({"embedding": nn.Embedding(8, 4), "head": nn.Linear(4, 8, bias=False)})
+    model["head"].weight = model["embedding"].weight
+    return model
+
+
+def test_a_layer_that_is_tied_and_then_cut_is_refused(pair: Island) -> None:
+    for cut in (parallel.columns, parallel.rows):
+        model = tied()
+        cut(model["head"], group=pair)
+        with pytest.raises(Misuse, match=r"'embedding.weight', of shape \(8, 4\), tied to a layer that was then cut"):
+            check_cut(model)
+    first, second = nn.Conv1d(2, 2, 3), nn.Conv1d(2, 2, 3)
+    second.weight = first.weight
+    convolutions = nn.Sequential(first, parallel.filters(second, group=pair))
+    with pytest.raises(Misuse, match=r"'0\.weight'"):
+        check_cut(convolutions)
+
+
+def test_layers_that_are_cut_and_not_tied_are_taken(pair: Island) -> None:
+    model = tied()
+    model["head"].weight = nn.Parameter(model["embedding"].weight.detach().clone())
+    parallel.columns(model["head"], group=pair)
+    check_cut(model)
+    whole = tied()
+    parallel.columns(whole["head"], group=Island(0, 1))
+    check_cut(whole)

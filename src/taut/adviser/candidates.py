@@ -48,8 +48,14 @@ class Candidate:
         return int(choice.settings.get("every", parameters(choice.name).get("every", 1)))
 
     @property
+    def lockstep(self) -> bool:
+        """Return whether every step is like the last."""
+        return self.completeness is Completeness.SYNCHRONOUS
+
+    @property
     def steps(self) -> int:
-        return LOCKSTEP_STEPS if self.completeness is Completeness.SYNCHRONOUS else STEPS
+        """Return how many steps of a simulated run are enough, unless they are very short."""
+        return LOCKSTEP_STEPS if self.lockstep else STEPS
 
     def flags(self) -> list[str]:
         """Return the words to type after ``taut run``, the number of workers aside."""

@@ -1,10 +1,11 @@
 """Predictions: a candidate, simulated on the machines that were probed.
 
-    samples/s = samples of all / the longest worker's time
+    samples/s = samples of all / (their time at the pace of the second half + the time from the last step to the end)
     efficiency = samples/s / samples/s of workers that never talk, in as many steps
 
-The same figures as ``taut run --json`` gives of a real run, so that they can be held against each other. A run ends when
-all that was sent has come: a strategy that never waits, but sends more than its links carry, gains nothing by it.
+The pace is the sum of all workers': a faster one gets more of the data. A run ends when all that was sent has come: a
+strategy that never waits, but sends more than its links carry, gains nothing by it. Pace and bytes are of the second half
+of the simulated steps, since a run begins with other ones: a worker first finds out after how many steps to exchange.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,12 +32,13 @@ from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
 
 HOPELESS = 8.0
+LEAST_S, MOST_STEPS = 1.0, 1000  # of a simulated run: short steps must not be lost in its beginning and its end
 Simulate = Callable[[Scenario], Simulated]
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Of one simulated run. ``step_s``: from a worker's step to its next; ``wait_share``, ``exchange_share``: of the
-    time; ``bytes_per_step``: sent by one worker, on average; ``staleness``: in steps."""
+    """Of one simulated run. ``step_s``: between two steps of a worker, on average; ``wait_share``, ``exchange_share``: of
+    the time; ``bytes_per_step``: sent by one worker, on average; ``staleness``: in steps."""
 
     samples_per_s: float
     step_s: float
@@ -52,6 +55,7 @@ class Prediction:
     candidate: Candidate
     figures: Figures
     efficiency: float = 1.0
+    steps: int = 0  # of each worker in the simulated run
 
     @property
     def bytes_per_s(self) -> float:
@@ -71,7 +75,7 @@ def scenario(
         topology=candidate.resolved.topology,
         codec=candidate.resolved.codec,
         finish=candidate.resolved.finish,
-        steps=steps or candidate.steps,
+        steps=steps or steps_of(probe, candidate),
         parameters=probe.parameters,
         batch=batches[len(batches) // 2],
         links=links_of(probe, costs.message_s),
@@ -80,16 +84,58 @@ def scenario(
     )
 
 
+def steps_of(probe: Probe, candidate: Candidate) -> int:
+    """Return how many steps of each worker are simulated."""
+    wanted = round(LEAST_S / median(worker.mean_step_s for worker in probe.workers))
+    return candidate.steps if candidate.lockstep else max(candidate.steps, min(MOST_STEPS, wanted))
+
+
+class Pace(NamedTuple):
+    """Of workers in the settled part of a run: steps per second of all together, bytes sent per step, and until when the
+    last of them made steps."""
+
+    steps_per_s: float
+    bytes_per_step: float
+    until_s: float
+
+
+def pace_of(points: Iterable[tuple[int, float, int, int]], first: int) -> Pace | None:
+    """Return the pace from step ``first`` on; None if there is no such part. ``points``: a worker's rank, a time, how
+    many steps the worker had made, and how many bytes it had sent, in the order of time.
+
+    >>> pace_of([(0, 0.0, 0, 0), (0, 1.0, 10, 900), (0, 3.0, 30, 1100), (1, 1.0, 10, 0), (1, 3.0, 20, 200)], first=10)
+    Pace(steps_per_s=15.0, bytes_per_step=13.333333333333334, until_s=3.0)
+    """
+    begun: dict[int, tuple[float, int, int]] = {}
+    ended: dict[int, tuple[float, int, int]] = {}
+    for rank, time_s, steps, nbytes in points:
+        if steps >= first:
+            begun.setdefault(rank, (time_s, steps, nbytes))
+            if rank not in ended or steps > ended[rank][1]:
+                ended[rank] = (time_s, steps, nbytes)
+    made = [(ended[rank][0] - at[0], ended[rank][1] - at[1], ended[rank][2] - at[2]) for rank, at in begun.items()]
+    total = sum(each[1] for each in made)
+    if not made or not all(each[0] > 0.0 for each in made):
+        return None
+    per_s = sum(each[1] / each[0] for each in made)
+    return Pace(per_s, sum(each[2] for each in made) / total, max(each[0] for each in ended.values()))
+
+
 def figures_of(simulated: Simulated) -> Figures:
     """Return the figures of all workers together."""
     rows = list(simulated.workers.values())
     longest_s = max((row.wall_s for row in rows), default=0.0)
     total_s = sum(row.wall_s for row in rows) or 1.0
     steps = sum(row.steps for row in rows) or 1
+    points = ((one.rank, one.time_s, one.steps, one.bytes_sent) for one in simulated.history)
+    pace = pace_of(points, (simulated.scenario.steps or 0) // 2)
+    if pace is None:
+        pace = Pace(steps / (longest_s or 1.0), sum(row.bytes_sent for row in rows) / steps, longest_s)
+    took_s = steps / pace.steps_per_s + max(0.0, longest_s - pace.until_s)
     return Figures(
-        samples_per_s=sum(row.samples for row in rows) / longest_s if longest_s > 0.0 else 0.0,
-        step_s=total_s / steps,
-        bytes_per_step=sum(row.bytes_sent for row in rows) / steps,
+        samples_per_s=sum(row.samples for row in rows) / took_s,
+        step_s=len(rows) / pace.steps_per_s,
+        bytes_per_step=pace.bytes_per_step,
         wait_share=sum(row.wait_s for row in rows) / total_s,
         exchange_share=sum(row.encode_s + row.send_s + row.merge_s for row in rows) / total_s,
         staleness=sum(row.staleness * row.steps for row in rows) / steps,
@@ -125,9 +171,10 @@ def predict(
             refused[candidate.name] = str(error)
     alone = {
         steps: _figures(scenario(probe, independent(workers), workers, steps, costs), simulate, cache).samples_per_s
-        for steps in sorted({one.steps for one, _ in found})
+        for steps in sorted({steps_of(probe, one) for one, _ in found})
     }
-    return [Prediction(one, each, each.samples_per_s / alone[one.steps]) for one, each in found], refused
+    made = [(one, each, steps_of(probe, one)) for one, each in found]
+    return [Prediction(one, each, each.samples_per_s / alone[steps], steps) for one, each, steps in made], refused
 
 
 def too_much(probe: Probe, candidate: Candidate, workers: int, costs: Costs | None = None) -> str:

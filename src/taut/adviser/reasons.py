@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from taut.adviser.candidates import Completeness
+from taut.adviser.evidence import measured_on
 from taut.adviser.prediction import Prediction
 from taut.adviser.ranking import Advice
 from taut.adviser.record import Probe
@@ -113,6 +114,8 @@ def quality(prediction: Prediction, workers: int, batch: int) -> list[str]:
         found.append("dense updates do not make up for their lateness: momentum may have to be smaller")
     if figures.staleness >= LATE_STEPS:
         found.append(f"updates come {figures.staleness:.1f} steps late: a smaller learning rate may be needed")
+    if candidate.completeness is not Completeness.NOTHING:
+        found.append(measured_on(candidate.strategy, candidate.resolved.codec))
     return found
 
 

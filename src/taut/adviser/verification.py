@@ -1,4 +1,7 @@
-"""A prediction held against a short real run on this machine."""
+"""A prediction held against a short real run on this machine.
+
+Both are of the settled part of a run, from the same step on: the first updates are many times larger than later ones.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from taut.adviser.prediction import Prediction
+from taut.adviser.prediction import Pace, Prediction, pace_of
 from taut.errors import RunFailed
+from taut.supervisor.storage.store_reader import find_run
 
 GRACE_S = 60.0  # for a run that was asked to end to drain and save its model
 
@@ -47,12 +51,25 @@ def verify(prediction: Prediction, workers: int, script: Path, args: Sequence[st
             if process.poll() is None:
                 process.kill()
                 process.wait()
+        pace = _pace(Path(folder), prediction.steps // 2) if process.returncode == 0 else None
     if process.returncode != 0:
         last = complaints.strip().splitlines()[-1:] or ["it said nothing"]
         raise RunFailed(f"the run of {prediction.candidate.name} failed (exit code {process.returncode}): {last[0]}")
     record = json.loads(said)
-    steps = sum(worker["statistics"]["steps"] for worker in record["workers"])
-    return Verified(prediction, float(record["samples_per_s"]), record["bytes_sent"] / max(1, steps))
+    steps, samples = (sum(worker["statistics"][what] for worker in record["workers"]) for what in ("steps", "samples"))
+    if pace is None:
+        return Verified(prediction, float(record["samples_per_s"]), record["bytes_sent"] / max(1, steps))
+    return Verified(prediction, pace.steps_per_s * samples / max(1, steps), pace.bytes_per_step)
+
+
+def _pace(runs: Path, first: int) -> Pace | None:
+    """Return the pace of the only run in ``runs`` from step ``first`` on, or in its second half where it is not twice
+    as long. Its last statistics are of the drain, and left out."""
+    run = find_run(str(runs), "latest")
+    last = {rank: statistics.steps for rank, statistics in run.latest().items()}
+    points = ((each.rank, each.time, each.statistics.steps, each.statistics.bytes_sent) for each in run.statistics)
+    begin = min(first, min(last.values(), default=0) // 2)
+    return pace_of((point for point in points if point[2] < last[point[0]]), begin)
 
 
 def _briefly(process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:

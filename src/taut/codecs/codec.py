@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from taut.codecs.exact_grid import Grid
+from taut.codecs.exact_grid import Grid, take_finite
 from taut.codecs.info import CodecInfo
 from taut.codecs.wire.apply import apply
 from taut.codecs.wire.layouts import LAYOUTS
@@ -122,6 +122,7 @@ class Codec(ABC):
     not_for_differences: ClassVar[str] = ""
     fine: ClassVar[bool] = False
     whole: ClassVar[bool] = False  # whether the whole vector must be scanned at once
+    catches_up: ClassVar[bool] = False  # ``catch_up`` takes the place of scans while no other worker holds b
 
     @property
     def conserves(self) -> bool:
@@ -209,6 +210,13 @@ class Codec(ABC):
         stray = state.kernels.host(state.w) - state.kernels.host(state.b)
         state.kernels.load(state.b, shared)
         state.kernels.load(state.w, shared + stray)
+
+    def catch_up(self, state: State) -> None:
+        """Move b to w, as near as the grid has it, where no other worker holds b: nothing need be sent for that."""
+        if state.grid is not None:
+            state.grid.take(state.b, state.w)
+        else:
+            take_finite(state.b, state.w)
 
     def left(self, state: State) -> Vector | None:
         """Return the residual, which a worker that leaves hands on; None if there is none. The tether has none: strays

@@ -61,6 +61,18 @@ class Grid:
                 found.append(index)
         return found
 
+    def take(self, b: Any, w: Any) -> None:
+        """Move ``b`` to ``w``, rounded to the grid. Elements of ``w`` that are NaN or infinite leave ``b`` as it is.
+
+        >>> grid, b, w = Grid((2,), (-1,)), np.zeros(2, np.float32), np.array([0.8, np.nan], np.float32)
+        >>> grid.take(b, w); b.tolist()
+        [1.0, 0.0]
+        """
+        for (lo, hi), exponent in zip(self._ranges(), self.exponents, strict=True):
+            if hi > lo:
+                take_finite(b[lo:hi], w[lo:hi])
+                _round(b[lo:hi], exponent)
+
     def pack(self) -> dict[str, list[int]]:
         """Return the grid as plain lists, for a message or a file; ``Grid.unpack`` takes them back."""
         return {"sizes": list(self.sizes), "exponents": list(self.exponents)}
@@ -111,6 +123,15 @@ def snap(w: Any, sizes: Sequence[int], names: Sequence[str] = (), kept: Mapping[
         exponents.append(exponent)
         lo += size
     return Grid(tuple(sizes), tuple(exponents), tuple(names))
+
+
+def take_finite(b: Any, w: Any) -> None:
+    """Copy the elements of ``w`` to ``b`` that are neither NaN nor infinite."""
+    if math.isfinite(_largest(w)):
+        b[:] = w
+    else:
+        finite = abs(w) < math.inf
+        b[finite] = w[finite]
 
 
 def _exponent(largest: float) -> int:

@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from taut.errors import Misuse
-from taut.parallel.island import Island, check_device, island, join_parts, spread
+from taut.parallel.island import Island, check_device, island, join_parts, note_cut, spread
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -25,6 +25,7 @@ class ParallelConv(nn.Module):
     def __init__(self, conv: Any, group: Island) -> None:
         super().__init__()
         check_device(conv.named_parameters(), group.device_type)
+        note_cut(conv)
         self.group, self.lengths = group, _lengths(conv.out_channels, group)
         self._forward = conv._conv_forward  # knows stride, padding and dilation; it is given the weights
         self.weight = _shard(conv.weight, group)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 import torch.distributed as dist
@@ -84,6 +85,25 @@ def check_untied(parts: Sequence[nn.Module], what: str) -> None:
                     f"{name.partition('.')[2]!r}, of shape {tuple(parameter.shape)}, in two {what} of different processes"
                 )
                 raise Misuse(given, "weights that are tied within one process", "untie them, or cut elsewhere")
+
+
+_whole: WeakValueDictionary[int, torch.Tensor] = WeakValueDictionary()  # parameters of layers as they were before a cut
+
+
+def note_cut(layer: nn.Module) -> None:
+    """Note that ``layer`` is about to be cut: its parameters are replaced by parts."""
+    _whole.update((id(each), each) for each in layer.parameters())
+
+
+def check_cut(model: nn.Module) -> None:
+    """Refuse a model that still has a whole weight of a layer that was cut: the two were tied, and are no longer."""
+    for name, parameter in model.named_parameters():
+        if _whole.get(id(parameter)) is parameter:
+            raise Misuse(
+                f"{name!r}, of shape {tuple(parameter.shape)}, tied to a layer that was then cut",
+                "layers of which no other one has the weights",
+                "untie them before you cut (a copy of the weight), or leave that layer whole",
+            )
 
 
 class _Spread(torch.autograd.Function):

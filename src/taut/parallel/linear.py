@@ -15,7 +15,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
 from taut.errors import Misuse
-from taut.parallel.island import Island, check_device, island
+from taut.parallel.island import Island, check_device, island, note_cut
 
 
 def columns(linear: nn.Linear, *, gather: bool = True, group: Island | None = None) -> nn.Module:
@@ -50,4 +50,5 @@ def _cut(linear: nn.Linear, style: ParallelStyle, group: Island) -> nn.Module:
     if group.size == 1:
         return linear
     check_device(linear.named_parameters(), group.device_type)
+    note_cut(linear)
     return parallelize_module(linear, group.mesh, style)

@@ -19,6 +19,7 @@ from taut.strategies.phases import Phase, PhaseSchedule, parse_schedule
 from taut.strategies.rate_scaling import parse_rate_scaling
 from taut.strategies.registry import Choice, on_topology, parameters, parse
 
+CROWD = 32  # workers that all send to each other: with more, handling messages takes long
 FEW = 16  # workers are enough to see whether a shape has directions
 
 
@@ -92,6 +93,23 @@ compressed updates. Leave the codec out, or use it with async
     late = all(not choice.is_method or choice.method().takes_newcomers for choice in choices)
     return Combination(
         last, wired, suits[-1], finish or default_finish(last), len(choices), majority, late, schedule.resync
+    )
+
+
+def crowding(strategy: str, topology: str, workers: int) -> str:
+    """Return what to consider where so many workers send every update to each other; empty where they do not.
+
+    >>> crowding("async", "complete", 64)[:68], crowding("async", "tree", 64), crowding("async", "complete", 32)
+    ('64 workers send every update to each other, on 2016 connections: wit', '', '')
+    """
+    choice = combine(strategy, topology or None).strategy
+    wired = topology or default_topology(choice)
+    if workers <= CROWD or choice.is_method or wired != "complete" or not choice.kind.info.floods:
+        return ""
+    return (
+        f"{workers} workers send every update to each other, on {workers * (workers - 1) // 2} connections: with a small "
+        "model --topology tree, which merges updates on the way, or --strategy gossip --topology torus may be faster, "
+        "with a large one --strategy averaging:64; `taut simulate --timing-only` tells (docs/scale.md)"
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from taut.errors import Misuse
@@ -67,8 +68,15 @@ class PhaseSchedule:
         >>> schedule.at(0).steps, schedule.at(1).steps, schedule.at(7).steps
         (5, 100, 100)
         """
-        if number < len(self.phases) - 1:
-            return self.phases[number]
+        return self.phases[number] if number < len(self.phases) - 1 else self._lasting
+
+    @cached_property
+    def endless(self) -> bool:
+        """Return whether there is one phase, which never ends."""
+        return len(self.phases) == 1 and not self.resync
+
+    @cached_property
+    def _lasting(self) -> Phase:
         return Phase(self.last, self.resync or None)
 
     @property

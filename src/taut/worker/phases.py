@@ -209,9 +209,10 @@ class Phases:
     def stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         """Count a step: say so when it was the last that this phase asks for, and change when all have said so."""
         self.steps += 1
-        if self.steps == self.phase.steps:
+        if not self.schedule.endless and self.steps == self.phase.steps:
             self.comm.say(PhaseDone(self.number + 1))
-        self._look_back()
+        if self._previous:
+            self._look_back()
         self.follow(optimizer)
 
     def _look_back(self) -> None:

@@ -52,6 +52,7 @@ class WorkerSession:
         validation: Validation | None = None,
         member: IslandMember | None = None,
     ) -> None:
+        self.comm: CommThread  # of the present rank
         self.params, self._codec = params, codec
         self.member = member  # of an island; None: this worker is one process
         self.validation = validation or Validation()
@@ -82,7 +83,7 @@ class WorkerSession:
         """Join the run, with what is ``carried`` from an earlier rank, if this process ``was`` in the run before."""
         statistics = lambda: self.statistics()  # noqa: E731, PLW0108  # it is set later
         handshake = JoinHandshake(self._connector, self.params, self._codec, statistics, self.member)
-        self._handshake = handshake
+        self._handshake, self.comm = handshake, handshake.comm
         if carried is not None:  # it knows the supervisor, which may be coming back itself
             supervisor = handshake.comm.supervisor
             supervisor.admission_s = float(self.settings.get("patience_s", supervisor.patience_s))
@@ -116,10 +117,6 @@ class WorkerSession:
             self.watch.tracer.close()
 
     @property
-    def comm(self) -> CommThread:
-        return self._handshake.comm
-
-    @property
     def phases(self) -> Phases:
         return self._handshake.phases
 
@@ -139,7 +136,7 @@ class WorkerSession:
 
     @property
     def exchange(self) -> Exchange:
-        return self.phases.exchange
+        return self._handshake.phases.exchange
 
     @property
     def replica(self) -> Replica:
@@ -248,7 +245,9 @@ class WorkerSession:
             try:
                 if self.exchange.exchanges_gradients or not isinstance(self.comm.status.failure, GivenUp):
                     self._check()  # else ``exchange`` sees to it, when the step is over
-                self.comm.run_turn(self.exchange.before_step(samples, rate, members), self.watch)
+                turn = self.exchange.before_step(samples, rate, members)
+                if turn != ():
+                    self.comm.run_turn(turn, self.watch)
                 return
             except GivenUp as error:  # the gradients are of weights that it has no longer: the step is the others'
                 self.come_back(error)
@@ -258,13 +257,16 @@ class WorkerSession:
         """Include what arrived and send what changed, after a local step."""
         self.watch.reached(1.0)
         self.watch.charge("compute")
-        if self.exchange.counts_bytes:  # else there is nothing to compare with
-            self.bytes_dense += dense_ring_nbytes(self.comm.workers, self.params.size)
+        comm, phases = self.comm, self.phases
+        if phases.exchange.counts_bytes:  # else there is nothing to compare with
+            self.bytes_dense += dense_ring_nbytes(comm.workers, self.params.size)
         try:
             self._check()
-            self.replica.fix_slack(self.comm.status.steering.slack)
-            self.comm.run_turn(self.exchange.after_step(samples, rate), self.watch)
-            self.phases.stepped(self._optimizer)
+            phases.replica.fix_slack(comm.status.steering.slack)
+            turn = phases.exchange.after_step(samples, rate)
+            if turn != ():
+                comm.run_turn(turn, self.watch)
+            phases.stepped(self._optimizer)
         except GivenUp as error:  # what the step changed is brought along
             self.come_back(error)
         self.watch.begin_step()

@@ -455,7 +455,10 @@ class SessionWorker(ABC):
             batch = self.next_batch(batches, accumulating)
             if batch is NO_MORE:
                 return
-            pacer.begin(self.exchange_now(), share.handed(), self.workers)
+            exchange = self.exchange_now()
+            paced = pacer.share is not None or (exchange is not None and exchange.shares_speeds)
+            if paced:
+                pacer.begin(exchange, share.handed(), self.workers)
             steps = self.steps
             try:
                 yield batch
@@ -467,7 +470,8 @@ class SessionWorker(ABC):
             self.watch.charge("compute")
             accumulating = self.steps == steps  # this batch's gradients wait for those of the next
             trained = self.count_trained(share)
-            pacer.end(self.exchange_now(), trained, self.workers)
+            if paced:
+                pacer.end(self.exchange_now(), trained, self.workers)
 
     def next_batch(self, batches: Iterator[Any], accumulating: bool) -> Any:
         """Read a batch, between two steps; return ``NO_MORE`` at the end, or where the run is stopping. ``accumulating``:
@@ -550,14 +554,14 @@ class SessionWorker(ABC):
             self._loss.read()  # the step is queued on the device by now: this waits for its forward pass alone
         self._hooks.exchanging(asked)
         self.steps += 1
-        if self.stopping and not self._batches_used:
+        if not self._batches_used and self.stopping:
             raise Stopping  # the script's own loop knows nothing of the drain
         if self._session is None:
             self.watch.charge("compute")
             return
         self._metrics.send_due()
         self._before_change()
-        self._session.after_step(self.step_samples(), self.step_rate())
+        self._session.after_step(*self.step_weight())
         self._masters.refresh()
         if self._member is not None:
             self._member.agree(0.0, self._session.exchange.idle)
@@ -575,6 +579,13 @@ class SessionWorker(ABC):
         """Complete a checkpoint's copy of the weights: they may change now."""
         if self._keeper is not None:
             self._keeper.before_change()
+
+    def step_weight(self) -> tuple[int, float]:
+        """Return the samples and the learning rate of the step that is being made, where the exchange asks for them."""
+        exchange = self.exchange_now()
+        if exchange is None or not exchange.weighs_steps:
+            return 0, 0.0
+        return self.step_samples(), self.step_rate()
 
     def step_samples(self) -> int:
         """Return the samples of the step that is being made: as dealt, as last given to ``exchange``, or one for all

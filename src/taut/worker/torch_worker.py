@@ -168,7 +168,7 @@ class TorchWorker(SessionWorker):
         """Compute the gradients of ``loss``; return whether the optimizer's step is due. ``early``: they may be sent
         meanwhile."""
         weight, due = 1.0, True
-        if self._session is not None:
+        if self._session is not None and self._session.exchange.exchanges_gradients:
             weight, due = self._session.exchange.prepare(self.step_samples(), self.step_rate(), clip_norm, early)
         if weight == 1.0:
             loss.backward()  # type: ignore[no-untyped-call]

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -254,6 +255,18 @@ def test_another_number_of_workers(strategy: str, codec: str, workers: int, more
     assert (outcome.samples_undone, outcome.samples_again) == (0, 0)
     held = len(X) * job.epochs
     assert sum(row.statistics.samples for row in outcome.workers.values()) == held, "each sample once per pass, in all"
+
+
+@pytest.mark.parametrize(("phase", "restored"), [(2, ["of mine"]), (1, [])])
+def test_what_an_exchange_kept_is_for_the_same_phase(phase: int, restored: list[str]) -> None:
+    """A part may have been copied while its worker was in the phase before that of the first part."""
+    parts = {0: {"phase": 2, "talk": "of the first"}, 1: {"phase": phase, "talk": "of mine"}}
+    found = SimpleNamespace(ranks=[0, 1], choice=SimpleNamespace(is_method=False), _restore_coder=lambda *_: None)
+    found.part = lambda rank: SimpleNamespace(document=parts[rank])
+    found._own = found.part(1)
+    told: list[str] = []
+    Resumption.restore_exchange(found, SimpleNamespace(restore=told.append, coder=None))  # type: ignore[arg-type]
+    assert told == restored
 
 
 def test_a_worker_that_waits_for_data_does_not_hold_a_checkpoint_up(tmp_path: Path) -> None:

@@ -257,3 +257,20 @@ def test_a_loop_that_is_left_early_counts_what_it_trained_on() -> None:
                     break
         assert worker.samples == 5 * 4
         assert sum(len(x) for x in worker.batches(X, 4)) == N, "the next pass is a whole one"
+
+
+def test_batches_of_tensors_are_what_indexing_gives() -> None:
+    rows = torch.randn(N, 3, 2)
+    columns = (rows, rows.transpose(1, 2), rows.numpy(), torch.arange(N) % 2 == 0)
+    with joined() as worker:
+        for *batch, indices in worker.batches((*columns, X), batch_size=7):
+            for picked, column in zip(batch, columns, strict=True):
+                expected = column[indices.numpy() if isinstance(column, np.ndarray) else indices]
+                assert np.array_equal(picked, expected) and type(picked) is type(column)
+                assert not isinstance(picked, torch.Tensor) or picked.stride() == expected.stride()
+
+
+def test_a_sampler_may_count_from_the_end() -> None:
+    loader = DataLoader(TensorDataset(X), batch_size=4, sampler=SubsetRandomSampler([-1, -2, 3, 4]))
+    with joined() as worker:
+        assert sorted(int(each) for (batch,) in worker.batches(loader) for each in batch) == [3, 4, 46, 47]

@@ -151,7 +151,7 @@ class LocalRun:
         checkpoint: Found | None = None,  # that the run continues
     ) -> None:
         from taut.codecs.registry import kernels_of
-        from taut.strategies.compatibility import codecs_in_use
+        from taut.strategies.compatibility import codecs_in_use, crowding
         from taut.strategies.phases import parse_schedule
 
         engine = ENGINES.find(settings.engine)
@@ -177,6 +177,8 @@ class LocalRun:
             kernels=kernels_of(codecs_in_use(parse_schedule(settings.strategy), settings.topology, [settings.codec])),
             **{name: getattr(settings, name) for name in engine.own_settings},
         )
+        crowded = crowding(settings.strategy, settings.topology, settings.workers)
+        self.engine.remarks += [crowded] if crowded else []
 
     def conduct(self, display: Display, logs: Wanted = None) -> RunEnd:
         """Train to the end; ``logs`` says whose output is shown."""

@@ -14,6 +14,7 @@ from taut.cli.options import Given, Json, Module, Quiet, ScriptArgs, output_flag
 from taut.cli.output.console import notes, print_json, results, status
 from taut.cli.output.simulation import record, show
 from taut.errors import Misuse, RunFailed
+from taut.strategies.compatibility import crowding
 
 if TYPE_CHECKING:
     from taut.simulator.result import Simulated
@@ -80,6 +81,9 @@ def simulate(
     else:
         scenario = sized(scenario, machines.step_s, parameters, timing_only, silent)
     scenario.check()
+    crowded = crowding(scenario.strategy, scenario.topology, scenario.workers)
+    if crowded and not silent:
+        notes().print(crowded, style="dim", markup=False, soft_wrap=True)
     found, timeline = run_scenario(scenario, timing_only, trace is not None, log_dir, silent)
     if trace is not None and timeline is not None:
         timeline.write(trace)

@@ -43,6 +43,7 @@ class Tether(SteeredCodec):
     """
 
     name: ClassVar[str] = "tether"
+    catches_up: ClassVar[bool] = True
     not_for_vectors: ClassVar[str] = (
         "it tethers each worker to weights that all share, step by step: it has no vector to send"
     )

@@ -64,6 +64,9 @@ class StreamWorker(TimedWorker):
     def steps_alone(self) -> int | None:
         return None if len(self._world.members) > 1 else self._world.steps_alone
 
+    def unheard(self) -> bool:
+        return self._world.catches_up and len(self._world.members) == 1 and not self.bounded
+
     def retuned(self) -> None:
         pass
 

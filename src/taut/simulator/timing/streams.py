@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from taut.codecs.registry import parse
 from taut.core.events import (
     Arrived,
     Drained,
@@ -63,6 +64,7 @@ class StreamTiming(TimingWorld[StreamWorker]):
         self.receive_ns_per_byte = costs.receive_s_per_byte * 1e9
         self.send_ns_per_byte = costs.send_s_per_byte * 1e9
         self.density = cost.bits_per_element / 32
+        self.catches_up = parse(setting.chosen.codec).catches_up
         self.steps_alone = 1 if self.keeps_residual else ALONE_STEPS_PER_TURN
         self.tick_ns = max(TICK_NS, round(scenario.speeds.step_s * SECOND_NS / 4))
         self._merged: dict[int, bytes] = {}

@@ -30,7 +30,7 @@ def contents(
     replica, params, state = session.replica, session.params, session.replica.codec_state
     tensors["w"] = _tensor(params.vector)
     if replica.uses_codec:
-        tensors["b"] = _tensor(state.b)
+        tensors["b"] = _tensor(replica.shared())
         if state.r is not None:
             tensors["r"] = _tensor(state.r)
     named = params.named()

@@ -162,7 +162,8 @@ class Resumption:
     def restore_exchange(self, exchange: Exchange) -> None:
         part = self._own
         if part is not None:
-            exchange.restore(part.document["talk"])
+            if part.document["phase"] == self.part(self.ranks[0]).document["phase"]:  # else it is of another exchange
+                exchange.restore(part.document["talk"])
             self._restore_coder(exchange.coder, part)
         if self.choice.is_method and self.ranks:
             self._restore_method(exchange.method_state, part)

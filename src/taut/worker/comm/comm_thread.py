@@ -290,11 +290,18 @@ class CommThread:
                     self._rested.clear()
                     continue
                 with self._transport_lock:
-                    self.dispatcher.work(TICK_S)
+                    self.dispatcher.work(self._idle_s())
         except BaseException as error:
             self.status.fail(error)
         finally:
             self.transport.close(self._closing or 0.0)
+
+    def _idle_s(self) -> float:
+        """Return for how long to wait for a message. Where this worker is alone, nothing is due before a heartbeat, and
+        what is asked for wakes the transport."""
+        if self.workers > 1 or self.protocols.present is None:
+            return TICK_S
+        return max(TICK_S, self.supervisor.due_in_s(self.clock.now()))
 
     def _may_end(self) -> bool:
         """Return whether the thread was asked to close and has said everything, or had time enough to say it."""

@@ -126,6 +126,10 @@ class SupervisorClient:
         if self._detector.suspects(now) and self.status.silent_since_s is None:
             self.status.note(silent_since_s=now)
 
+    def due_in_s(self, now: float) -> float:
+        """Return in how many seconds the next heartbeat is due."""
+        return self._beat_s + HEARTBEAT_S - now
+
     def _sent(self, message: msg.Message) -> bool:
         return self.transport.send(msg.SUPERVISOR, encode(message, ()))
 

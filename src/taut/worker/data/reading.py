@@ -126,8 +126,9 @@ def _reader(dataset: Any, loader: Any, options: dict[str, Any]) -> tuple[int, Re
     if columns is not None:
         prepared = options.get("num_workers") and options.get("worker_init_fn")
         if not (options.get("collate_fn") or options.get("pin_memory") or prepared):
-            as_batch: Any = next if _is_column(dataset) else tuple if loader is None else list
-            return len(columns[0]), lambda share, _: (as_batch(_pick(each, one) for each in columns) for one in share)
+            as_batch: Any = _only if _is_column(dataset) else tuple if loader is None else list
+            pickers = [_picker(each) for each in columns]
+            return len(columns[0]), lambda share, _: (as_batch([pick(one) for pick in pickers]) for one in share)
         dataset = dataset if _is_column(dataset) else data.StackDataset(*columns)
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise Misuse(
@@ -209,5 +210,24 @@ def _is_column(value: Any) -> bool:
     return isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 0
 
 
-def _pick(column: Any, batch: Indices) -> Any:
-    return column[batch if isinstance(column, np.ndarray) else torch.from_numpy(batch).to(column.device)]
+def _only(columns: list[Any]) -> Any:
+    return columns[0]
+
+
+def _picker(column: Any) -> Callable[[Indices], Any]:
+    """Return the function that picks the samples of a batch: ``column[batch]``. Rows that lie one after the other are
+    copied by ``index_select``, which takes about half as long as indexing."""
+    if isinstance(column, np.ndarray):
+        return lambda batch: column[batch]
+    rows = type(column) is torch.Tensor and column.layout is torch.strided and column.is_contiguous()
+    if not rows or column.device.type != "cpu" or column.requires_grad or column.is_quantized:
+        return lambda batch: column[torch.from_numpy(batch).to(column.device)]
+
+    def pick(batch: Indices) -> Any:
+        indices = torch.from_numpy(batch)
+        try:
+            return column.index_select(0, indices)
+        except IndexError:  # a sampler of the script's may count from the end
+            return column[indices]
+
+    return pick

@@ -31,6 +31,7 @@ class Exchange(ABC):
     took_over: Callable[[Snapshot], None] = staticmethod(lambda state: None)  # called when it was
     stepping_itself = False  # the optimizer's step that is being made is not the script's
     exchanges_gradients = False  # in `before_step`, and clips them where `worker.step` is asked to
+    weighs_steps = True  # by their samples and learning rates; else neither is asked for
     counts_bytes = True  # all that is exchanged goes through the run's transport, which counts it
     shares_speeds = False  # in rounds, for parts of a global batch
     scaling: RateScaling | None = None  # of learning rates, by the number of workers

@@ -71,6 +71,9 @@ class CommStream:
     def steps_alone(self) -> int | None:
         return None
 
+    def unheard(self) -> bool:
+        return False
+
     def retuned(self) -> None:
         pass
 
@@ -149,6 +152,12 @@ class ReplicaStream(CommStream):
         # Where a residual holds back what is not sent, every step counts.
         return 1 if self.worker.codec_state.r is not None else ALONE_STEPS_PER_TURN
 
+    def unheard(self) -> bool:
+        comm = self.comm
+        if comm.dispatcher.workers > 1 or comm.transfer.wanted or self.bounded:
+            return False
+        return self.worker.fall_behind()
+
     def left_of(self, items: Sequence[Include]) -> Sequence[Include]:
         return self.worker.absorb_together(items)
 
@@ -179,6 +188,8 @@ class ReplicaStream(CommStream):
 
 class StreamExchange(Exchange):
     """A stream of updates between ``replica`` and the others."""
+
+    weighs_steps = False
 
     def __init__(self, replica: Replica, comm: CommThread, watch: Stopwatch) -> None:
         self.replica, self.comm, self.watch = replica, comm, watch

@@ -47,7 +47,11 @@ class StreamIO(Protocol):
         """Return for how long this worker's thread has worked so far, waits aside."""
 
     def steps_alone(self) -> int | None:
-        """Return after how many steps a worker exchanges that is alone in the run; None where it is not."""
+        """Return after how many steps a worker exchanges that is alone in the run, or looks whether it still is; None
+        where it is not."""
+
+    def unheard(self) -> bool:
+        """Return whether an exchange would be for nobody: this worker is alone, and its codec catches up later."""
 
     def retuned(self) -> None:
         """Tell the codec how many workers there are, and how late updates come."""
@@ -104,7 +108,7 @@ class StreamDriver:
         if self.steps % RETUNE_STEPS == 0:
             self._retune()
         self.steps += 1
-        return self.steps % self.steps_per_turn == 0
+        return self.steps % self.steps_per_turn == 0 and not self.io.unheard()
 
     def turn(self) -> Turn:
         """Include what arrived, publish, and wait where this worker is too far ahead."""

@@ -42,10 +42,11 @@ class IslandMember:
     """This process in its island. ``own``: the parameters that it exchanges; ``alike``: those that all have."""
 
     def __init__(self, group: Island, model: nn.Module, trained: list[nn.Parameter]) -> None:
-        from taut.parallel.island import check_device
+        from taut.parallel.island import check_cut, check_device
         from taut.parallel.whole import held_by  # imports torch.distributed.tensor: only for islands
 
         check_device(((name, local(each)) for name, each in model.named_parameters()), "cpu")
+        check_cut(model)
         _check_ddp(model, group)
         _check_meshes(model, group.size)
         self._averages = _check_fsdp(model, group)  # gradients, over the processes

@@ -120,19 +120,20 @@ weights with load_state_dict without assign=True
         self._frozen = [parameter for parameter in others if not parameter.requires_grad]
         self._unowned = [parameter for parameter in others if parameter.requires_grad]  # no optimizer has them
         self._unowned_versions: list[int] | None = None  # as of the first step
-        self._addresses = [local(parameter).data_ptr() for parameter in trained]
+        self._sharded = any(local(parameter) is not parameter for parameter in trained)
+        self._addresses = self._places()
         self._shapes = [parameter.shape for parameter in trained]
         self._held = _held(optimizer)
         self._checks = 0
 
     def check(self) -> None:
         """Raise ``Misuse`` if the script changed the parameters or the optimizer since ``join``."""
-        addresses = [local(parameter).data_ptr() for parameter in self._trained]
+        addresses = self._places()
         if addresses != self._addresses:
             self._refuse_moved(next(at for at, address in enumerate(addresses) if address != self._addresses[at]))
         if [parameter.shape for parameter in self._trained] != self._shapes:
             self._refuse_shape()
-        if any(parameter.requires_grad for parameter in self._frozen):
+        if self._frozen and any(parameter.requires_grad for parameter in self._frozen):
             parameter = next(parameter for parameter in self._frozen if parameter.requires_grad)
             raise Misuse(
                 f"parameter {self._name(parameter)}, unfrozen after join",
@@ -151,6 +152,12 @@ weights with load_state_dict without assign=True
         if self._checks % MODULES_PERIOD == 0:
             self.check_modules()
         self._checks += 1
+
+    def _places(self) -> list[int]:
+        """Return where the trained parameters are in memory."""
+        if self._sharded:
+            return [local(parameter).data_ptr() for parameter in self._trained]
+        return [parameter.data_ptr() for parameter in self._trained]
 
     def begin(self) -> None:
         """Note that the script trains from now on; before, it may have loaded weights."""

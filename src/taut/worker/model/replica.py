@@ -40,6 +40,7 @@ class Replica:
         self.seed = 0  # of the codec's random numbers: the worker's rank
         self.steps = 0  # of the optimizer since the last exchange
         self._turn = 0
+        self._behind = False  # the shared weights are, since no other worker holds them
         self._slack = 0.0  # as the run's owner has set it
         self._alone = False  # then nothing is measured that changes what is sent: the run repeats itself
         self._encode_s = self._step_s = 0.0
@@ -112,7 +113,20 @@ class Replica:
         self._turn, self.fragments = kept["turn"], max(kept["fragments"], least)
         self.steps = kept.get("steps", 0)  # earlier checkpoints have none
 
+    def fall_behind(self) -> bool:
+        """Let the shared weights be what they were until they are asked for, since no other worker holds them; return
+        whether the codec can catch up then."""
+        self._behind = self.codec.catches_up and self.uses_codec and self.codec_state is not None
+        return self._behind
+
+    def catch_up(self) -> None:
+        """Bring the shared weights to what they would be, where this worker was alone and sent nothing."""
+        if self._behind:
+            self._behind = False
+            self.codec.catch_up(self.codec_state)
+
     def emit(self) -> bytes | None:
+        self.catch_up()
         begun = self.thread_s()
         lo, hi = fragment(self._turn % self.fragments, self.fragments, self.params.size)
         self.codec_state.steps, self.steps = max(1, self.steps), 0
@@ -132,6 +146,7 @@ class Replica:
         return self.codec.check(self.codec_state, payload)
 
     def absorb(self, payload: bytes, sender: int, checked: object = None) -> None:
+        self.catch_up()
         self.codec.absorb(self.codec_state, payload, checked)  # type: ignore[arg-type]
         self.params.masters.stale = True
 
@@ -140,6 +155,7 @@ class Replica:
         state = self.codec_state
         if state is None or not state.kernels.MERGES or not items:
             return items
+        self.catch_up()
         words = [(item, self.codec.words_of(item.payload, cast(Any, item.checked))) for item in items]
         state.kernels.add_all_words(state.w, state.b, [one for _, one in words if one is not None])
         others = [item for item, one in words if one is None]
@@ -160,11 +176,13 @@ class Replica:
             self.codec = self.codec.fixed(self.codec_state, slack)
 
     def flush(self) -> list[bytes]:
+        self.catch_up()
         return self.codec.flush(self.codec_state)
 
     def residual_parts(self) -> Iterator[bytes]:
         """Return what the codec has not sent, for another worker to take over: dense payloads."""
         if self.uses_codec:
+            self.catch_up()
             yield from residual_parts(self.codec, self.codec_state)
 
     def inherit(self, payload: bytes) -> None:
@@ -173,6 +191,7 @@ class Replica:
 
     def shared(self) -> Any:
         """Return the weights that this replica stands for: the shared ones, or its own where nothing is sent."""
+        self.catch_up()
         return self.codec.shared(self.codec_state) if self.uses_codec else self.params.vector
 
     def take_shared(self) -> None:

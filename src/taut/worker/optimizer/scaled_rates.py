@@ -37,6 +37,8 @@ class ScaledRates:
 
     def restore(self) -> None:
         """Give the script its own rates back."""
+        if not self._own:
+            return
         own, self._own = self._own, []
         for group, lr in zip(self._optimizer.param_groups, own, strict=False):
             if isinstance(lr, torch.Tensor):

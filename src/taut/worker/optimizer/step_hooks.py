@@ -58,7 +58,8 @@ class OptimizerSteps:
         self._script_exchanges |= asked
         self._unexchanged.clear()
         self._guard.check()
-        self.check_weights()
+        if self._sample is not None:
+            self.check_weights()
 
     def check_weights(self) -> None:
         """Raise ``Misuse`` if the script moved weights where only the optimizer's step may."""
@@ -75,16 +76,17 @@ class OptimizerSteps:
 
     def _before(self, number: int, after: list[Any], optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         self._guard.begin()
-        after[0].remove()
-        # again, so that it comes after hooks of the script, which may move weights
-        after[0] = optimizer.register_step_post_hook(partial(self._after, number))
         worker, session = self._worker, self._session
         itself = session is not None and session.exchange.stepping_itself
         if number in self._unexchanged and not itself:  # of several optimizers, each makes its step before one exchange
             worker.exchange_if_forgotten()
-        given = None if itself else self._evaluated(optimizer, args, kwargs)
         if session is None:
-            return given
+            return None
+        if next(reversed(optimizer._optimizer_step_post_hooks)) != after[0].id:
+            after[0].remove()
+            # again, so that it comes after hooks of the script, which may move weights
+            after[0] = optimizer.register_step_post_hook(partial(self._after, number))
+        given = None if itself else self._evaluated(optimizer, args, kwargs)
         if session.keeper is not None:
             session.keeper.before_step()
         if itself or worker.closed:
@@ -94,12 +96,14 @@ class OptimizerSteps:
             self._stepping = range(0)  # the first of the optimizers exchanges for all
         self.rate_factor = self._factor()
         if members:
-            self.check_weights()
+            if self._sample is not None:
+                self.check_weights()
             entered = session.enter()  # then the gradients are of other weights than those that this worker has now
             if self._overflow:
                 session.exchange.drop_gradients()
             none = entered or self._overflow
-            session.before_step(0 if none else worker.step_samples(), worker.step_rate(), members)
+            samples, rate = worker.step_weight()
+            session.before_step(0 if none else samples, rate, members)
         self._rates[number].scale(self.rate_factor)
         return given
 
