@@ -36,6 +36,17 @@ def test_a_heartbeat_waits_for_little_and_the_link_is_used(kbit: int) -> None:
     assert took_s < 1.25 * total / bytes_per_s + 0.5
 
 
+@pytest.mark.parametrize("latency_s", [0.05, 0.3, 0.5])
+@pytest.mark.parametrize("kbit", [256, 1_000, 10_000, 100_000])
+def test_a_far_link_is_used_as_a_near_one(kbit: int, latency_s: float) -> None:
+    """By the whole time that a part took, a round trip of 0.6 s looked like a long queue: 10 Mbit/s carried a 23rd."""
+    bytes_per_s = kbit * 125.0
+    total = int(60 * bytes_per_s)
+    took_s, longest_s = send_all(total, bytes_per_s, latency_s)
+    assert took_s < 2.5 * total / bytes_per_s
+    assert longest_s <= max(3 * LONG_S, FIRST_NBYTES / bytes_per_s)
+
+
 @given(st.integers(1, 3_000_000), st.floats(1e3, 1e10), st.floats(0.0, 0.5))
 def test_every_transfer_ends_and_the_window_keeps_its_bounds(total: int, bytes_per_s: float, latency_s: float) -> None:
     took_s, _ = send_all(total, bytes_per_s, latency_s)

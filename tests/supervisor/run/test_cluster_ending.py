@@ -28,6 +28,7 @@ from taut.core.messages import (
     Saved,
     Statistics,
     Upload,
+    UploadSeen,
 )
 from taut.supervisor.run.actions import TakeModel
 
@@ -225,6 +226,22 @@ def test_an_upload_that_a_broken_connection_cut_off_goes_on_where_it_was() -> No
     assert run.heard(0, Finish)[-1] == Finish(identical=True, writer=0, have=3)
     run.say(0, Upload(4, 6), b"ef")  # it was under way still
     run.say(0, Upload(3, 6), b"def")
+    assert run.saves == [b"abcdef"]
+
+
+def test_an_upload_that_began_again_while_parts_were_under_way_goes_on() -> None:
+    """Parts of another size overlap what came late; all of them were passed over, and the run never ended."""
+    run = ending(0)
+    run.drained(0)
+    run.say(0, Upload(0, 6), b"ab")
+    run.say(0, Returned(0, "done", 0, [], []))
+    run.say(0, Upload(2, 6), b"c")  # was under way
+    assert run.heard(0, Finish)[-1].have == 2
+    run.say(0, Upload(2, 6), b"cd")
+    assert run.heard(0, UploadSeen)[-1] == UploadSeen(4)
+    run.say(0, Upload(3, 6), b"d")
+    assert run.heard(0, UploadSeen)[-1] == UploadSeen(4)
+    run.say(0, Upload(4, 6), b"ef")
     assert run.saves == [b"abcdef"]
 
 
