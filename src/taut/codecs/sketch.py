@@ -25,6 +25,7 @@ from taut.errors import Misuse
 
 _MIX = (STRIDE, *MULTIPLIERS)
 PIECE = 1 << 16  # blocks
+FEW = 1 << 22  # elements: torch takes 0.1 s for them, less than it takes to load the kernel
 
 
 def sketch(w: Any, seed: int = 0, buckets: int = 256) -> list[float]:
@@ -37,6 +38,10 @@ def sketch(w: Any, seed: int = 0, buckets: int = 256) -> list[float]:
     """
     if buckets not in (64, 128, 256, 512, 1024):
         raise Misuse(f"{buckets} buckets", "64, 128, 256, 512 or 1024")
+    if isinstance(w, np.ndarray) and not cpu.kernels.add_to_sketch.loaded and len(w) < FEW:
+        import torch
+
+        w = torch.from_numpy(w)  # loading the first kernel takes 0.4 s, and a run without a codec needs no other
     if isinstance(w, np.ndarray):
         sums = np.zeros(buckets + 64, np.float64)
         cpu.kernels.add_to_sketch(w, np.uint64(seed), sums)
