@@ -41,13 +41,14 @@ class TensorSpec(Struct, frozen=True, array_like=True):
 
 class Platform(Tidy, frozen=True):
     """The software and the processor that a worker computes with. Workers with equal ``rounding`` make equal steps from
-    equal gradients, to the last bit."""
+    equal gradients, to the last bit. ``script``: the name of its file and a hash of what is in it."""
 
     taut: Word = ""
     python: Word = ""
     torch: Word = ""
     system: Word = ""
     rounding: Name = ""
+    script: Name = ""
 
 
 class Hello(Message, frozen=True):
