@@ -30,6 +30,7 @@ from taut.core.messages import (
     Upload,
     UploadSeen,
 )
+from taut.core.pacing import LEAST_NBYTES, Window
 from taut.supervisor.run.actions import TakeModel
 
 
@@ -243,6 +244,44 @@ def test_an_upload_that_began_again_while_parts_were_under_way_goes_on() -> None
     assert run.heard(0, UploadSeen)[-1] == UploadSeen(4)
     run.say(0, Upload(4, 6), b"ef")
     assert run.saves == [b"abcdef"]
+
+
+@given(st.integers(1, 60_000), st.lists(st.sampled_from(["send", "come", "answer", "break", "remind"]), max_size=80))
+@settings(max_examples=some(100), deadline=None)
+def test_an_upload_ends_whatever_was_lost_and_whenever_it_is_reminded(size: int, moves: list[str]) -> None:
+    """``to``, ``back``: what is under way. A break loses all of it, and the worker's next heartbeat shows that."""
+    data, run = bytes(number % 251 for number in range(size)), ending(0)
+    run.drained(0)
+    to: list[tuple[Upload | Returned, bytes]] = []
+    back: list[Finish | UploadSeen] = []
+    window = Window(1 << 20)
+
+    def move(how: str) -> None:
+        nonlocal window
+        if how == "send" and window.room and window.offset < size:
+            part = data[window.offset : window.offset + window.part_nbytes]
+            to.append((Upload(window.offset, size), part))
+            window.sent(len(part), run.now)
+        elif how == "come" and to:
+            told = len(run.heard(0, Finish)), len(run.heard(0, UploadSeen))
+            run.say(0, *to.pop(0))
+            back.extend([*run.heard(0, Finish)[told[0] :], *run.heard(0, UploadSeen)[told[1] :]])
+        elif how == "answer" and back:
+            answer = back.pop(0)
+            window.seen(answer.nbytes, run.now) if isinstance(answer, UploadSeen) else None
+            window = window.resumed(answer.have) if isinstance(answer, Finish) else window
+        elif how == "break":
+            to.clear()
+            back.clear()
+        if how in ("break", "remind"):
+            to.append((Returned(0, "done", 0, [], []), b""))
+
+    for how in moves:
+        move(how)
+    for _ in range(4 * (len(to) + len(back) + size // LEAST_NBYTES + 100)):
+        for how in ("send", "come", "answer"):
+            move(how)
+    assert run.saves == [data]
 
 
 def test_an_upload_that_the_model_cannot_fill_is_refused() -> None:
