@@ -14,6 +14,7 @@ Charikar, Chen, Farach-Colton, "Finding frequent items in data streams", 2002.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,10 +39,12 @@ def sketch(w: Any, seed: int = 0, buckets: int = 256) -> list[float]:
     """
     if buckets not in (64, 128, 256, 512, 1024):
         raise Misuse(f"{buckets} buckets", "64, 128, 256, 512 or 1024")
-    if isinstance(w, np.ndarray) and not cpu.kernels.add_to_sketch.loaded and len(w) < FEW:
+    few = isinstance(w, np.ndarray) and len(w) < FEW and "torch" in sys.modules
+    if few and not cpu.kernels.add_to_sketch.loaded:
         import torch
 
-        w = torch.from_numpy(w)  # loading the first kernel takes 0.4 s, and a run without a codec needs no other
+        # Loading the first kernel takes 0.4 s, and a run without a codec needs no other. A copy: it may be read-only.
+        w = torch.from_numpy(w.copy())
     if isinstance(w, np.ndarray):
         sums = np.zeros(buckets + 64, np.float64)
         cpu.kernels.add_to_sketch(w, np.uint64(seed), sums)
