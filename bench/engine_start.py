@@ -9,8 +9,9 @@ others on the machine change little.
 torchrun, mpi: its own start is measured, too: the first step of a plain loop in each process, without taut, and when the
 first of those processes began. The bar is on what comes after that, as it is with Ray. Each of their processes imports
 torch, which ``taut run`` does once, so the second bar is on the time in times of the plain loop's. ssh: an sshd with keys
-of its own listens on this machine, and b is a name for it (needs root and Debian's openssh-server). ray: the cluster runs already and has room; what counts begins when its actors answer
-(needs Ray). ``make test-ssh``, ``test-mpi`` and ``test-ray`` install what is needed.
+of its own listens on this machine, and b is a name for it (needs root and Debian's openssh-server). ray: the cluster runs
+already and has room; what counts begins when its actors answer (needs Ray). ``make test-ssh``, ``test-mpi`` and
+``test-ray`` install what is needed.
 """
 
 from __future__ import annotations
