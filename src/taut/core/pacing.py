@@ -3,7 +3,7 @@
 The receiver says how far it is. A part waited for as long as it took from sending to that word, less what the quickest
 part took. One that filled the window and waited less than ``SHORT_S`` doubles it; one that waited more than ``LONG_S``
 makes it smaller, and from then on it changes in steps of a quarter. Parts that were sent before the last change do not
-count. A window larger than what a token bucket lets through at once becomes four times as large where a part was quick
+count. Where a smaller window makes the wait no shorter, the wait is the receiver's, and taken off, too. A window larger than what a token bucket lets through at once becomes four times as large where a part was quick
 by far. So a heartbeat waits for about ``LONG_S`` at most, well under the silence after which a worker is given up, a
 fast link carries ``MOST_NBYTES`` at a time, and a far one is used as well: the way there and back is no wait. What is
 under way fits into a router's queue, which may hold no more than 0.4 s: where that drops the end of a window nothing
@@ -40,6 +40,7 @@ class Window:
     offset: int = 0  # sent so far
     done: int = 0  # of it, the receiver has
     least_s: float = math.inf  # that a part took
+    _long_s: float = 0.0  # that a part waited, where the window became smaller for that
     _found: bool = False  # how large is too large: from then on, small steps
     _changed: int = 0  # what had been sent when the window last changed
     # the end of each part, when it was sent, and whether it filled the window
@@ -73,6 +74,10 @@ class Window:
             waited_s = now - sent_s - self.least_s
             if end <= self._changed or SHORT_S <= waited_s <= LONG_S or (waited_s < SHORT_S and not full):
                 continue
+            if waited_s > 0.9 * self._long_s > 0:  # after the window became smaller: what was waited for is not its end
+                self.least_s, self._long_s, self._changed = now - sent_s, 0.0, self.offset
+                continue
+            self._long_s = waited_s if waited_s > LONG_S else 0.0
             if waited_s > LONG_S:
                 wanted, self._found = self.nbytes / (2 if waited_s > 2 * LONG_S else STEP), True
             elif now - sent_s < QUICK_S and self.nbytes >= QUICK_NBYTES:
