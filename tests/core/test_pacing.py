@@ -11,7 +11,7 @@ from taut.core.pacing import FIRST_NBYTES, LEAST_NBYTES, LONG_S, MOST_NBYTES, Wi
 
 def send_all(total: int, bytes_per_s: float, latency_s: float, busy_s: float = 0.0) -> tuple[float, float]:
     """Send ``total`` bytes over a link, as the window allows; return how long it took, and how long a heartbeat would
-    have waited at most behind what was under way. ``busy_s``: what the receiver takes to answer, after the first second."""
+    have waited at most behind what was under way. ``busy_s``: what an answer takes, after the first second."""
     window, now, free_s, longest_s = Window(1 << 20), 0.0, 0.0, 0.0
     arrivals: list[tuple[float, int]] = []  # of the receiver's word, and how far it is then
     while window.done < total:

@@ -3,11 +3,13 @@
 The receiver says how far it is. A part waited for as long as it took from sending to that word, less what the quickest
 part took. One that filled the window and waited less than ``SHORT_S`` doubles it; one that waited more than ``LONG_S``
 makes it smaller, and from then on it changes in steps of a quarter. Parts that were sent before the last change do not
-count. Where a smaller window makes the wait no shorter, the wait is the receiver's, and taken off, too. A window larger than what a token bucket lets through at once becomes four times as large where a part was quick
-by far. So a heartbeat waits for about ``LONG_S`` at most, well under the silence after which a worker is given up, a
-fast link carries ``MOST_NBYTES`` at a time, and a far one is used as well: the way there and back is no wait. What is
-under way fits into a router's queue, which may hold no more than 0.4 s: where that drops the end of a window nothing
-comes after it, and TCP notices by its timer alone.
+count. Where a smaller window makes the wait no shorter, the wait is the receiver's, and is taken off too. A window larger
+than what a token bucket lets through at once becomes four times as large where a part was quick by far.
+
+So a heartbeat waits for about ``LONG_S`` at most, well under the silence after which a worker is given up, a fast link
+carries ``MOST_NBYTES`` at a time, and a far one is used as well: the way there and back is no wait. What is under way
+fits into a router's queue, which may hold no more than 0.4 s: where that drops the end of a window nothing comes after
+it, and TCP notices by its timer alone.
 """
 
 from __future__ import annotations
