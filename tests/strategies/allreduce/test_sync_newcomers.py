@@ -79,13 +79,13 @@ class Learner:
                 assert np.allclose(gradient, mean, atol=1e-5), "one worker with the sum of the batches"
             self.m = MOMENTUM * self.m + gradient
             self.w = self.w - RATE * self.m
-        self.history[state.buckets[0].machine.completed] = self.shared()
+        self.history[state.buckets[0].machine.completed] = self.common()
 
-    def shared(self) -> bytes:
+    def common(self) -> bytes:
         return self.w.tobytes() + self.m.tobytes()
 
     def pack(self) -> bytes:
-        return self.shared() + self.buffers
+        return self.common() + self.buffers
 
     def unpack(self, state: bytes) -> None:
         nbytes = 2 * self.w.nbytes
@@ -205,7 +205,7 @@ def run_through(seed: int, workers: int, how: str, changes: list[tuple[int, bool
     for number in range(1, ROUNDS + 1):
         assert len({one.history[number] for one in everybody if number in one.history}) <= 1, f"round {number}"
     world.finish()
-    assert len({one.shared() for one in everybody}) == 1
+    assert len({one.common() for one in everybody}) == 1
 
 
 def world_of(workers: int, **settings: int) -> Comings:
@@ -233,7 +233,7 @@ def test_who_comes_when_all_have_finished_has_what_they_have() -> None:
     late = world.join()
     world.finish()
     assert world.actors[late].finished
-    assert len({one.shared() for one in world.actors.values()}) == 1  # type: ignore[attr-defined]
+    assert len({one.common() for one in world.actors.values()}) == 1  # type: ignore[attr-defined]
 
 
 def test_what_cannot_be_read_is_asked_of_another() -> None:
