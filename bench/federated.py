@@ -7,9 +7,9 @@ each cell; here it is the best of ``--rates``, with one seed.
 
     python bench/federated.py [--only 2nn,iid,0.1,1 ...] [--rates 0.1 0.05] [--resume FILE] [--for-s S] [--quick] [--json]
 
-``--resume FILE`` keeps each run (JSON lines), and takes from there what was run before. With ``--for-s`` a run stops after
-so long, and the next call goes on with it (one worker; a run in pieces has other seeds in each). A cell without a run that
-came to its end keeps the rows that it had in results/federated.json.
+``--resume FILE`` keeps each run (JSON lines), and takes from there what was run before. With ``--for-s`` a run stops
+after so long, and the next call goes on with it (one worker; a run in pieces has other seeds in each). A cell without a
+run that came to its end keeps the rows that it had in results/federated.json.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from processes import taut_run
 from report import RESULTS, Row, arguments, report, row
 
@@ -31,8 +32,8 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 ALIKE, UNLIKE = "iid", "shards:2"
 TARGETS = {"2nn": (0.97,), "cnn": (0.97, 0.99)}
 # Rounds to 97% (2NN: table 1) and 99% (CNN: table 2, and of table 1 those with C = 1), batches of 10. Compared with a
-# transcription of both tables in a public review of the paper (J. A. Lorencio Abril, 2023), not with the paper itself. That
-# review's table 1 has 18 and 206 for the CNN with C = 0.1, E = 5, where table 2 has 20 and 229.
+# transcription of both tables in a public review of the paper (J. A. Lorencio Abril, 2023), not with the paper itself.
+# That review's table 1 has 18 and 206 for the CNN with C = 0.1, E = 5, where table 2 has 20 and 229.
 PAPER = {
     ("2nn", ALIKE, 0.1, 1): 87,
     ("2nn", UNLIKE, 0.1, 1): 664,
@@ -47,9 +48,9 @@ PAPER = {
     ("cnn", ALIKE, 1.0, 5): 16,
     ("cnn", UNLIKE, 1.0, 5): 97,
 }
-ABOUT = """Each row is one run with one seed: no spread is known. The rate is the best of those that were run for that cell: 0.1 alone, or
-0.05 and 0.1. Rows are of several calls, on a machine that others used; its load moves times, not rounds. Cells without a row were
-not run to their end."""
+ABOUT = """Each row is one run with one seed: no spread is known. The rate is the best of those that were run for that
+cell: 0.1 alone, or 0.05 and 0.1. Rows are of several calls, on a machine that others used; its load moves times, not
+rounds. Cells without a row were not run to their end."""
 WORSE = 1.5  # as many rounds as the paper's, times this: one seed, and few learning rates
 LIMIT_S = 3600.0
 
@@ -73,7 +74,7 @@ CELLS = [Cell(m, s, c, e) for m in TARGETS for s in (ALIKE, UNLIKE) for c in (0.
 
 
 def run(cell: Cell, rate: float, args: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
-    """One run, as a record: the accuracy after each round. None if it stopped before its end, to go on in the next call."""
+    """One run, as a record: the accuracy after each round. None if it stopped early, to go on in the next call."""
     rounds = args.rounds or 2 * (cell.paper or 100)
     target = args.target or max(TARGETS[cell.model])
     given = ["--data", str(args.data / "mnist"), "--model", cell.model, "--split", cell.split, "--rate", f"{rate:g}"]

@@ -4,10 +4,10 @@ convolutions of 32 and 64 channels, each with 2x2 pooling, 512 units), plain SGD
 Each worker writes ``OUT/RANK.json``: the test accuracy after each round, up to the first that reaches the target. All
 workers see the same model, so all stop after the same round.
 
-``--state FILE --for-s S``: a worker alone stops after the first round that ends later than that, and leaves its weights and
-accuracies in the file, from which the next call goes on. A round begins with the weights alone, so nothing else is needed;
-the next call must be given other seeds (``--seed`` of ``taut run`` and ``seed=`` of ``fedavg``), or it would draw the first
-call's clients again.
+``--state FILE --for-s S``: a worker alone stops after the first round that ends later than that, and leaves its weights
+and accuracies in the file, from which the next call goes on. A round begins with the weights alone, so nothing else is
+needed; the next call must be given other seeds (``--seed`` of ``taut run`` and ``seed=`` of ``fedavg``), or it would draw
+the first call's clients again.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 UNCOUNTED = "samples unknown (the script says them with worker.exchange(loss, samples=N)): samples/s stays 0"
 
 
-@with_flags("strategy topology codec finish scale_lr")
+@with_flags("strategy topology codec finish scale_lr validate_every stop_early")
 def simulate(
     *,
     script: Annotated[
@@ -75,6 +75,7 @@ def simulate(
         script=script,
         args=tuple(args or ()),
     )
+    scenario.check()  # before a step is measured
     if preset is not None:
         scenario = with_preset(scenario, preset, machines.step_s, parameters)
     else:
@@ -89,7 +90,7 @@ def simulate(
     elif not quiet:
         show(found, timing_only, trace)
         results().print(f"costs of codecs: {costs_from}", style="dim", markup=False, soft_wrap=True)
-    raise typer.Exit(1 if found.error else 0)
+    raise typer.Exit((2 if found.misused else 1) if found.error else 0)
 
 
 def sized(scenario: Scenario, step_s: float | None, parameters: int | None, timing_only: bool, silent: bool) -> Scenario:

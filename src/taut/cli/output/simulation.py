@@ -38,6 +38,8 @@ def record(found: Simulated, timing_only: bool) -> dict[str, Any]:
         "validation": found.validation,
         "scores": found.scores,
         "distances": found.distances,
+        "evaluations": found.evaluations,
+        "ended_early": found.ended_early,
         "gone": found.gone,
         "faults_never_happened": [{"kind": kind_of(fault), **asdict(fault)} for fault in found.missed],
         "counted": found.counted,
@@ -66,6 +68,11 @@ def show(found: Simulated, timing_only: bool, trace: Path | None) -> None:
         alike = "identical" if found.identical else f"{found.consensus:.2g} of the mean's norm apart"
         score = "" if found.validation is None else f"; validation {score_text(found.validation.chosen)}"
         console.print(f"replicas: {alike}{score}")
+    if found.evaluations:
+        last_s, last = found.evaluations[-1]
+        console.print(f"evaluations: {len(found.evaluations)}, the last one {last:g} after {last_s:,.3f} virtual seconds")
+    if found.ended_early:
+        console.print(found.ended_early, soft_wrap=True)
     console.print(
         f"simulated in {found.counted.get('real_s', 0.0):.1f} s, {found.counted.get('events', 0):,} events", style="dim"
     )

@@ -31,6 +31,7 @@ from taut.simulator.script.network_faults import NetworkFaults
 from taut.simulator.script.observer import Observer
 from taut.simulator.script.supervisor import VirtualSupervisor
 from taut.simulator.trace import Trace
+from taut.specs import parse_early_stop
 from taut.strategies.compatibility import combine
 from taut.strategies.rate_scaling import scaling_in
 from taut.supervisor.run.plan import RunPlan
@@ -93,12 +94,19 @@ class ScriptRun:
             **common,
             **{name: getattr(chosen, name) for name in parts},
             "scale_lr": given.scale_lr or None,
+            **({"validate_every": given.validate_every} if given.validate_every else {}),
             "explicit": [name for name in parts if getattr(given, name)],
         }
         host = socket.gethostname()
         scaling = scaling_in(settings, given.workers)
         return RunPlan.of(
-            chosen, run="simulated", settings=json.dumps(settings), host=host, rate_scaling=scaling, **common
+            chosen,
+            run="simulated",
+            settings=json.dumps(settings),
+            host=host,
+            rate_scaling=scaling,
+            early_stop=parse_early_stop(given.stop_early) if given.stop_early else None,
+            **common,
         )
 
     def _noted(self, kind: str, text: str) -> None:
@@ -184,7 +192,20 @@ class ScriptRun:
         ledger, missed = self.supervisor.cluster.ledger, self.injection.missed()
         phase = ledger.phase - ledger.growths  # of the schedule of strategies
         return Simulated(
-            self.scenario, outcome.wall_s, workers, gone, *observed, *reached, counted, error, outcome, phase, missed
+            self.scenario,
+            outcome.wall_s,
+            workers,
+            gone,
+            *observed,
+            *reached,
+            counted,
+            error,
+            outcome,
+            phase,
+            missed,
+            tuple(self.supervisor.evaluations),
+            self.supervisor.cluster.early.reason,
+            any(isinstance(connector.fiber.failure, Misuse) for connector in self.connectors),
         )
 
 

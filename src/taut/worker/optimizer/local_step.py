@@ -11,7 +11,7 @@ from torch import nn
 from taut.errors import Misuse, NonFiniteLoss
 
 if TYPE_CHECKING:
-    from taut.worker.session_worker import SessionWorker
+    from taut.worker.participant import Participant
 
 
 class LastLoss:
@@ -20,7 +20,7 @@ class LastLoss:
     ``value``: the last loss that was read.
     """
 
-    def __init__(self, worker: SessionWorker) -> None:
+    def __init__(self, worker: Participant) -> None:
         self._worker = worker
         self.value: float | None = None
         self._late: int | None = None  # the step whose loss is on its way from the device
