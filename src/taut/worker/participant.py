@@ -207,6 +207,12 @@ class Participant(ABC):
         """Return whether this worker has left the run, however it did."""
         return self._closed
 
+    def check_open(self, call: str) -> None:
+        """Raise ``Misuse`` where the training is over."""
+        if self._closed:
+            given = f"worker.{call}() after the end of the training"
+            raise Misuse(given, "a worker that is open", "call it within the `with` block of taut.join")
+
     @property
     def rank(self) -> int:
         return self._session.comm.rank if self._session else 0
@@ -301,8 +307,7 @@ class Participant(ABC):
         worker's rank and step, and shows them wherever it shows the loss. A script alone keeps nothing.
 
         An image is a matplotlib figure, a PIL image or an array of pixels (bytes, or floats from 0 to 1)."""
-        if self._session is not None:
-            self._metrics.log(self.steps, {**(values or {}), **named})
+        self._metrics.log(self.steps, {**(values or {}), **named})
 
     def _say(self, message: Message, payloads: Sequence[bytes]) -> None:
         if self._session is not None and not self._closed:

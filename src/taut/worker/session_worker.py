@@ -166,6 +166,7 @@ class SessionWorker(Participant):
 
         ``loss`` is for the statistics (and is checked); so is ``samples``, where they do not come from ``batches``.
         """
+        self.check_open("exchange")
         if loss is not None:
             self._loss.note(loss)
         self.samples += samples
@@ -255,6 +256,9 @@ class SessionWorker(Participant):
             self.fail(error)
             raise
         self._end_evaluation()
+        if self.samples and not self.steps and not self.stopping:
+            text = "data was read, but no step was made: call worker.step(loss), or worker.exchange(loss) after your own"
+            warnings.warn(text, stacklevel=2)
         self._metrics.flush()
         self._closed = True
         self._hooks.close()

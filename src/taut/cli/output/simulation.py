@@ -66,6 +66,7 @@ def show(found: Simulated, timing_only: bool, trace: Path | None) -> None:
         console.print(f"never happened: {fault_text(fault)} (the run was over by then)", style="yellow")
     if not timing_only:
         alike = "identical" if found.identical else f"{found.consensus:.2g} of the mean's norm apart"
+        alike = "not compared" if len(found.gone) == len(found.workers) else alike
         score = "" if found.validation is None else f"; validation {score_text(found.validation.chosen)}"
         console.print(f"replicas: {alike}{score}")
     if found.evaluations:

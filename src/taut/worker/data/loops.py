@@ -6,6 +6,7 @@ the step with its batch was made, and not before.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from taut.worker.session import WorkerSession
 
 
+log = logging.getLogger("taut")
+
+
 class DataLoops:
     """The loops over data of ``worker``, in ``session`` if it is in a run. ``seed``: of the order of a worker alone."""
 
@@ -44,6 +48,7 @@ class DataLoops:
         self._pacers: dict[int, Pacer] = {}  # by the global batch: what was measured in one loop counts in the next
         self.rounds_made: Rounds | None = None  # of clients
         self.used = False  # the script has asked for data: its loop ends when the run does
+        self._warned_few = False
         self._passes_refused = 0  # calls of batches() that found the run stopping
 
     @property
@@ -84,6 +89,7 @@ class DataLoops:
         loader: dict[str, Any],
     ) -> Batches:
         """Return this worker's share of ``dataset``, as ``SessionWorker.batches`` describes it."""
+        self._worker.check_open("batches")
         refuse_clients(self._worker.exchange_now(), "worker.batches")
         stretches = order is not None
         if stretches:
@@ -98,6 +104,8 @@ class DataLoops:
         size, last = data.batch_size, epochs is not None
         asked = (data.length, size, first, until, last, data.order, data.drop_last, data.samples, stretches)
         plan = BatchPlan(*asked, pace=pacer.share, split=split)
+        if not (own or data.streams):
+            self._warn_few(plan)
         share = self._share_of(dealer, plan, data.streams)
         dealt = self._deal(share, data.read(share, first), pacer)
         place = share.place if stretches else None
@@ -126,6 +134,14 @@ class DataLoops:
         share = Share(self.dealer, plan, most)
         self.used = True
         return ReadAhead(self._worker, self._open, share, data.read(share, first))
+
+    def _warn_few(self, plan: BatchPlan) -> None:
+        """Warn once where a pass has fewer batches than there are workers."""
+        batches, workers = -(-plan.length // plan.batch_size), self._worker.workers
+        if plan.pace is None and batches < workers and self._worker.is_main and not self._warned_few:
+            self._warned_few = True
+            few = f"{plan.length:,} samples in batches of {plan.batch_size:,} make {batches} a pass"
+            log.warning("%s, for %d workers: some have nothing to do; take a smaller batch_size", few, workers)
 
     def _share_of(self, dealer: Dealer, plan: BatchPlan, streams: bool) -> Share:
         if streams:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -86,6 +88,23 @@ def check_gradient(loss: Any) -> None:
             "a loss that was computed from the model's parameters",
             "leave out .detach() and torch.no_grad()",
         )
+
+
+def check_clip(norm: Any) -> None:
+    """Refuse what gradients cannot be clipped to. None: they are not clipped."""
+    try:
+        right = norm is None or float(norm) > 0.0
+    except (TypeError, ValueError):
+        right = False
+    if not right:
+        raise Misuse(f"clip_norm={norm!r}", "a number above 0", "such as 1.0; or leave it out")
+
+
+def warn_unreached(parameters: Sequence[torch.Tensor]) -> None:
+    """Warn where backward has reached none of the joined parameters."""
+    if all(parameter.grad is None for parameter in parameters):
+        text = "the loss does not depend on the model that was joined: it stays as it is; was another model made since?"
+        warnings.warn(text, stacklevel=3)
 
 
 def _culprit(model: nn.Module) -> str:

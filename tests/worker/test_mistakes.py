@@ -1,0 +1,83 @@
+"""Mistakes that a script can make without an error of its own: each is refused, or warned of."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import memory_run
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import taut
+from taut.errors import Misuse
+
+X = torch.linspace(-1.0, 1.0, 80).reshape(20, 4)
+
+
+def joined(model: nn.Module | None = None) -> taut.TorchWorker:
+    model = nn.Linear(4, 1) if model is None else model
+    return taut.join(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+@pytest.mark.parametrize("norm", [-1.0, 0.0, float("nan"), "big"])
+def test_gradients_are_clipped_to_a_number_above_0(norm: object) -> None:
+    with joined() as worker:
+        for step in (lambda: worker.step(worker.model(X).sum(), clip_norm=norm), lambda: worker.clip(norm)):  # type: ignore[arg-type]
+            with pytest.raises(Misuse, match="clip_norm="):
+                step()
+    w = np.zeros(2, np.float32)
+    with taut.join_vector(w, lambda w, gradient, lr: None, lr=0.1) as vector, pytest.raises(Misuse, match="clip_norm="):
+        vector.step(np.ones(2), clip_norm=norm)  # type: ignore[arg-type]
+
+
+def test_a_loss_of_another_model_is_warned_of() -> None:
+    other = nn.Linear(4, 1)
+    with joined() as worker:
+        with pytest.warns(UserWarning, match="does not depend on the model that was joined"):
+            worker.step(other(X).sum())
+        worker.step(worker.model(X).sum())
+
+
+def test_data_without_a_step_is_warned_of() -> None:
+    worker = joined()
+    assert len(list(worker.batches(X, batch_size=5))) == 4
+    with pytest.warns(UserWarning, match="no step was made"):
+        worker.close()
+
+
+def test_nothing_is_trained_after_the_end() -> None:
+    with joined() as worker:
+        pass
+    for late in (
+        lambda: worker.batches(X, batch_size=5),
+        lambda: worker.step(worker.model(X).sum()),
+        lambda: worker.exchange(1.0),
+    ):
+        with pytest.raises(Misuse, match="after the end of the training"):
+            late()
+
+
+def test_what_cannot_be_logged_is_refused_in_a_script_alone_too() -> None:
+    with joined() as worker:
+        worker.log(loss=0.5)
+        with pytest.raises(Misuse, match="print\\(\\) takes texts"):
+            worker.log(loss="high")
+
+
+def test_a_misspelt_option_is_guessed() -> None:
+    with joined() as worker, pytest.raises(Misuse, match="did you mean 'batch_size'"):
+        worker.batches(X, batchsize=5)
+
+
+def test_fewer_batches_than_workers_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_run, "BATCH", 128)
+    with caplog.at_level(logging.WARNING, logger="taut"):
+        memory_run.train(tmp_path, "async", workers=3)
+    said = [record.message for record in caplog.records if "some have nothing to do" in record.message]
+    few = "256 samples in batches of 128 make 2 a pass, for 3 workers"
+    assert said == [f"{few}: some have nothing to do; take a smaller batch_size"]
