@@ -6,6 +6,7 @@ the script's own. ``optimizer`` makes a step: PyTorch's, or a function of the sc
 
 from __future__ import annotations
 
+import logging
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -22,6 +23,9 @@ from taut.worker.participant import Participant
 
 if TYPE_CHECKING:
     import torch
+
+
+log = logging.getLogger("taut")
 
 
 class SessionWorker(Participant):
@@ -257,8 +261,7 @@ class SessionWorker(Participant):
             raise
         self._end_evaluation()
         if self.samples and not self.steps and not self.stopping:
-            text = "data was read, but no step was made: call worker.step(loss), or worker.exchange(loss) after your own"
-            warnings.warn(text, stacklevel=2)
+            log.warning("no step was made: call worker.step(loss), or worker.exchange(loss) after a step of your own")
         self._metrics.flush()
         self._closed = True
         self._hooks.close()

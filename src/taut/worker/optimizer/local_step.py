@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import math
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,9 @@ from taut.errors import Misuse, NonFiniteLoss
 
 if TYPE_CHECKING:
     from taut.worker.participant import Participant
+
+
+log = logging.getLogger("taut")
 
 
 class LastLoss:
@@ -103,8 +106,7 @@ def check_clip(norm: Any) -> None:
 def warn_unreached(parameters: Sequence[torch.Tensor]) -> None:
     """Warn where backward has reached none of the joined parameters."""
     if all(parameter.grad is None for parameter in parameters):
-        text = "the loss does not depend on the model that was joined: it stays as it is; was another model made since?"
-        warnings.warn(text, stacklevel=3)
+        log.warning("the loss does not depend on the model that was joined: was another model made since?")
 
 
 def _culprit(model: nn.Module) -> str:
