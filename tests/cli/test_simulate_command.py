@@ -165,6 +165,17 @@ def test_learning_rates_and_a_global_batch(tmp_path: Path, capsys: pytest.Captur
     assert taut("--json", *machines, "--scale-lr", "linear", *job, "--batch-size", "40") == 0
     assert json.loads(capsys.readouterr().out)["scenario"]["scale_lr"] == "linear"
     assert taut("--quiet", *machines, *job, "--global-batch", "120") == 0
-    assert taut("--quiet", *machines, "--scale-lr", "linear", *job, "--global-batch", "120") == 1
+    assert taut("--quiet", *machines, "--scale-lr", "linear", *job, "--global-batch", "120") == 2
     assert taut(*machines, "--scale-lr", "cubic", *job) == 2
     assert "--scale-lr = 'cubic'" in capsys.readouterr().err
+
+
+def test_a_run_that_scores_end_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    job = str(Path(__file__).parents[1] / "simulator" / "script" / "evaluated_job.py")
+    words = ("-n", "2", "--step", "10ms", "--validate-every", "20steps", "--stop-early", "2")
+    assert taut(*words, job) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "evaluations: 5, the last one 4 after 1." in printed
+    assert "stopped early: no better score in 2 evaluations since 4 after 60 steps" in printed
+    assert taut("-n", "2", "--step", "10ms", "--stop-early", "2", job) == 2
+    assert "expected how often to evaluate" in capsys.readouterr().err
