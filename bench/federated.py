@@ -50,7 +50,8 @@ PAPER = {
 }
 ABOUT = """Each row is one run with one seed: no spread is known. The rate is the best of those that were run for that
 cell: 0.1 alone, or 0.05 and 0.1. Rows are of several calls, on a machine that others used; its load moves times, not
-rounds. Cells without a row were not run to their end."""
+rounds. Cells without a row were not run to their end. The paper's figures are from a transcription of its tables 1 and
+2 in a public review of it."""
 WORSE = 1.5  # as many rounds as the paper's, times this: one seed, and few learning rates
 LIMIT_S = 3600.0
 
