@@ -49,3 +49,4 @@ class Simulated:
     evaluations: tuple[tuple[float, float], ...] = ()  # in the course of the run: virtual time, the main worker's score
     ended_early: str = ""  # why, if scores or the script ended the run
     misused: bool = False  # the error is the script's misuse of taut
+    script_error: str = ""  # of the first worker whose script raised: its traceback

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 UNCOUNTED = "samples unknown (the script says them with worker.exchange(loss, samples=N)): samples/s stays 0"
 
 
-@with_flags("strategy topology codec finish scale_lr validate_every stop_early")
+@with_flags("clients strategy topology codec finish scale_lr validate_every stop_early")
 def simulate(
     *,
     script: Annotated[
@@ -61,11 +61,14 @@ def simulate(
     if not script:
         raise Misuse("no script", "SCRIPT or a preset", "for example: taut simulate --workers 8 digits")
     from taut.simulator.presets import find, with_preset
+    from taut.strategies.compatibility import with_clients
 
     preset = None if module else find(script, timing_only)
     if module:
         script = str(script_of(Path(script), module))
-    words = {name: text or "" for name, text in given.flags.items()}
+    words = {name: text or "" for name, text in given.flags.items() if name != "clients"}
+    if (clients := given.flags["clients"]) is not None:
+        words["strategy"] = with_clients(words["strategy"] or "fedavg", int(clients))
     scenario = machines.scenario(
         **{**words, "strategy": words["strategy"] or "async"},
         workers=workers,

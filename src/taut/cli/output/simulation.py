@@ -79,5 +79,7 @@ def show(found: Simulated, timing_only: bool, trace: Path | None) -> None:
     )
     if trace is not None:
         console.print(f"timeline: {trace} (open it at ui.perfetto.dev)")
+    if found.script_error:
+        sys.stderr.write(f"{found.script_error}\n")
     if found.error:
         sys.stderr.write(f"error: {found.error}\n")

@@ -12,17 +12,19 @@ import json
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from taut.errors import Misuse, RunFailed
+from taut.errors import Misuse, RunFailed, TautError
 from taut.simulator.models.network import Network
 from taut.simulator.models.rng import Rng
 from taut.simulator.models.speeds import Pace
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
+from taut.simulator.script import fibers
 from taut.simulator.script.comm import Switchboard
 from taut.simulator.script.connection import VirtualConnector, VirtualWatch
 from taut.simulator.script.fault_injection import FaultInjection
@@ -37,7 +39,7 @@ from taut.strategies.rate_scaling import scaling_in
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.view import grouped
 from taut.worker.joining.connection import CONNECTOR
-from taut.worker.joining.main_script import import_folder, module_of, run_main
+from taut.worker.joining.main_script import import_folder, module_of, run_main, script_trace
 from taut.worker.joining.script_worker import script_end
 
 Progress = Callable[[float, int], None]  # virtual seconds, steps of all workers
@@ -174,13 +176,22 @@ class ScriptRun:
         return all(connector.fiber.done for connector in self.connectors)
 
     def raise_failure(self) -> None:
-        for connector in self.connectors:
-            if connector.fiber.failure is not None:
-                raise connector.fiber.failure
+        """Raise the first worker's failure: its own error if that is taut's, else ``RunFailed`` with its traceback."""
+        failures = [connector.fiber.failure for connector in self.connectors if connector.fiber.failure is not None]
+        if failures and isinstance(failures[0], TautError):
+            raise failures[0]
+        if failures:
+            raise RunFailed(f"{self.scenario.script} failed\n{self._told(failures[0])}") from failures[0]
+
+    def _told(self, error: BaseException) -> str:
+        """Return the error with the traceback of the script's own lines."""
+        trace = script_trace(error.__traceback__, __file__, fibers.__file__)
+        return "".join(traceback.format_exception(type(error), error.with_traceback(trace), trace)).rstrip()
 
     def result(self, real_s: float) -> Simulated:
         outcome = self.supervisor.outcome
         assert outcome is not None
+        failures = [connector.fiber.failure for connector in self.connectors if connector.fiber.failure is not None]
         workers = {rank: row.statistics for rank, row in outcome.workers.items()}
         gone = {rank: row.reason for rank, row in outcome.workers.items() if row.state == "gone"}
         error = outcome.error
@@ -205,7 +216,8 @@ class ScriptRun:
             missed,
             tuple(self.supervisor.evaluations),
             self.supervisor.cluster.early.reason,
-            any(isinstance(connector.fiber.failure, Misuse) for connector in self.connectors),
+            any(isinstance(failure, Misuse) for failure in failures),
+            next((self._told(failure) for failure in failures if not isinstance(failure, TautError)), ""),
         )
 
 
