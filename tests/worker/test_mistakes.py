@@ -74,6 +74,18 @@ def test_a_misspelt_option_is_guessed() -> None:
         worker.batches(X, batchsize=5)
 
 
+def test_fewer_shards_than_workers_are_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with joined() as worker, caplog.at_level(logging.WARNING, logger="taut"):
+        monkeypatch.setattr(type(worker), "workers", 3)
+        batches = worker.batches(taut.data.Shards(["1", "2"], lambda name: [torch.ones(4)]), batch_size=2)
+        assert caplog.messages == ["2 shards for 3 workers: some have nothing to do; make more of them"]
+        monkeypatch.undo()
+        for batch in batches:
+            worker.step(worker.model(batch).sum())
+
+
 def test_fewer_batches_than_workers_are_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

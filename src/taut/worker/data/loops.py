@@ -104,8 +104,8 @@ class DataLoops:
         size, last = data.batch_size, epochs is not None
         asked = (data.length, size, first, until, last, data.order, data.drop_last, data.samples, stretches)
         plan = BatchPlan(*asked, pace=pacer.share, split=split)
-        if not (own or data.streams):
-            self._warn_few(plan)
+        if not own:
+            self._warn_few(plan, data.streams)
         share = self._share_of(dealer, plan, data.streams)
         dealt = self._deal(share, data.read(share, first), pacer)
         place = share.place if stretches else None
@@ -135,13 +135,14 @@ class DataLoops:
         self.used = True
         return ReadAhead(self._worker, self._open, share, data.read(share, first))
 
-    def _warn_few(self, plan: BatchPlan) -> None:
-        """Warn once where a pass has fewer batches than there are workers."""
-        batches, workers = -(-plan.length // plan.batch_size), self._worker.workers
-        if plan.pace is None and batches < workers and self._worker.is_main and not self._warned_few:
+    def _warn_few(self, plan: BatchPlan, shards: bool) -> None:
+        """Warn once where a pass has fewer batches, or shards, than there are workers."""
+        parts, workers = plan.length if shards else -(-plan.length // plan.batch_size), self._worker.workers
+        if plan.pace is None and parts < workers and self._worker.is_main and not self._warned_few:
             self._warned_few = True
-            few = f"{plan.length:,} samples in batches of {plan.batch_size:,} make {batches} a pass"
-            log.warning("%s, for %d workers: some have nothing to do; take a smaller batch_size", few, workers)
+            few = f"{plan.length:,} samples in batches of {plan.batch_size:,} make {parts} a pass, "
+            few, remedy = (f"{parts} shards ", "make more of them") if shards else (few, "take a smaller batch_size")
+            log.warning("%sfor %d workers: some have nothing to do; %s", few, workers, remedy)
 
     def _share_of(self, dealer: Dealer, plan: BatchPlan, streams: bool) -> Share:
         if streams:
