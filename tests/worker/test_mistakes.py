@@ -69,6 +69,43 @@ def test_what_cannot_be_logged_is_refused_in_a_script_alone_too() -> None:
             worker.log(loss="high")
 
 
+def test_what_is_no_number_no_array_and_no_function_is_named() -> None:
+    with joined() as worker:
+        with pytest.raises(Misuse, match="a loss that is a ndarray: expected one number"):
+            worker.exchange(np.zeros(3))  # type: ignore[arg-type]
+        other = nn.Linear(4, 1)
+        with pytest.raises(Misuse, match=r"worker\.grow\(carry='all'\)"):
+            worker.grow(other, torch.optim.SGD(other.parameters(), lr=0.1), carry="all")  # type: ignore[arg-type]
+
+    class Wordy(taut.Worker):
+        def iterate(self) -> np.ndarray:
+            return "an update"  # type: ignore[return-value]
+
+        def include(self, update: np.ndarray, sender: int) -> None: ...
+
+    with pytest.raises(Misuse, match=r"Wordy\.iterate\(\), which returned a str"):
+        Wordy().emit()
+
+
+def test_an_update_function_that_returns_a_new_array_is_refused() -> None:
+    w = np.zeros(2, np.float32)
+    worker = taut.join_vector(w, lambda w, gradient, lr: w - lr * gradient, lr=0.1)  # type: ignore[arg-type,return-value]
+    with pytest.raises(Misuse, match="changes its array in place"):
+        worker.step(np.ones(2))
+    worker.close()
+    with taut.join_vector(w, lambda w, gradient, lr: np.subtract(w, lr * gradient, out=w), lr=0.1) as worker:  # type: ignore[arg-type]
+        worker.step(np.ones(2))
+    assert w.tolist() == pytest.approx([-0.1, -0.1])
+
+
+def test_data_beside_clients_is_refused_in_a_script_alone_too() -> None:
+    with joined() as worker:
+        for round in worker.rounds([[0], [1]], 1):
+            with pytest.raises(Misuse, match=r"worker\.batches in a script with worker\.rounds"):
+                worker.batches(X, batch_size=5)
+            assert len(list(round)) == 2
+
+
 def test_a_misspelt_option_is_guessed() -> None:
     with joined() as worker, pytest.raises(Misuse, match="did you mean 'batch_size'"):
         worker.batches(X, batchsize=5)

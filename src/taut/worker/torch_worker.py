@@ -126,6 +126,10 @@ class TorchWorker(SessionWorker):
         >>> worker.model is large, bool((large[0].weight == small[0].weight).all())
         (True, True)
         """
+        if not callable(carry):
+            raise Misuse(
+                f"worker.grow(carry={carry!r})", "a function carry(old, new)", "taut.by_name, or one of your own"
+            )
         model = module_of(model)
         if model is self.model:
             remedy = "change a copy: copy.deepcopy(model), and make an optimizer of its parameters"

@@ -91,6 +91,8 @@ class DataLoops:
         """Return this worker's share of ``dataset``, as ``SessionWorker.batches`` describes it."""
         self._worker.check_open("batches")
         refuse_clients(self._worker.exchange_now(), "worker.batches")
+        if self.rounds_made is not None:
+            raise Misuse("worker.batches in a script with worker.rounds", "client.batches, within a round")
         stretches = order is not None
         if stretches:
             shuffle = check_order(order, global_batch, shuffle, self._member is not None)

@@ -42,7 +42,10 @@ class LastLoss:
             if loss.is_cuda:
                 self._fetch(loss.reshape(()))
                 return loss
-        found = float(loss)
+        try:
+            found = float(loss)
+        except (TypeError, ValueError, RuntimeError):  # an array of several elements, a text
+            raise Misuse(f"a loss that is a {type(loss).__name__}", "one number", "such as loss.mean()") from None
         self.value = self._checked(found, self._worker.steps)
         return found
 
