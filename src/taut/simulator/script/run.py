@@ -176,12 +176,16 @@ class ScriptRun:
         return all(connector.fiber.done for connector in self.connectors)
 
     def raise_failure(self) -> None:
-        """Raise the first worker's failure: its own error if that is taut's, else ``RunFailed`` with its traceback."""
+        """Raise the first worker's failure: its own error if that is taut's, else ``RunFailed``, with its traceback as a
+        note."""
         failures = [connector.fiber.failure for connector in self.connectors if connector.fiber.failure is not None]
         if failures and isinstance(failures[0], TautError):
             raise failures[0]
         if failures:
-            raise RunFailed(f"{self.scenario.script} failed\n{self._told(failures[0])}") from failures[0]
+            what = "".join(traceback.format_exception_only(failures[0])).strip().splitlines()[-1]
+            failed = RunFailed(f"{self.scenario.script} failed: {what}")
+            failed.add_note(self._told(failures[0]))
+            raise failed from None
 
     def _told(self, error: BaseException) -> str:
         """Return the error with the traceback of the script's own lines."""
