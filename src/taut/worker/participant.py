@@ -166,6 +166,7 @@ class Participant(ABC):
 
     def _grow(self, growth: Growth) -> None:
         """Go on with a grown model: at once where this worker is alone, else together with the others."""
+        self.check_open("grow")
         if self._member is not None:
             raise Misuse("worker.grow in an island", "a run without islands", "see docs/growing.md")
         if self._data.reading:
