@@ -87,6 +87,7 @@ def test_a_device_asks_the_edge_which_asks_the_cloud_integration(place: Path) ->
         (["tiers.py:none", "--tier", "edge"], "expected a function 'none'"),
         (["none.py:build", "--tier", "edge"], "with a file that exists"),
         (["tiers.py:build", "--tier", "edge", "--weights", "views.npy"], "expected the weights of tiers.py:build"),
+        (["tiers.py:build", "--tier", "edge", "--weights", "none"], "--weights none, which cannot be read"),
     ],
 )
 def test_misuse(words: list[str], told: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except TautError as error:
         if _Debug.wanted:
             traceback.print_exc()
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write("\n".join([f"error: {error}", *getattr(error, "__notes__", ()), ""]))
         sys.exit(error.exit_code)
     except OSError as error:
         if _Debug.wanted:

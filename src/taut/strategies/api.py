@@ -226,6 +226,10 @@ class Method(ABC):
     def on(self, state: Any, event: MethodEvent, now: float) -> list[MethodAction]:
         """Tell ``state`` (changed in place) that ``event`` happened; return what is to be done about it."""
 
+    def shown(self, state: Any) -> Vector | None:
+        """Return the weights that a newcomer is given; None: x."""
+        return None
+
     @property
     def takes_newcomers(self) -> bool:
         """Return whether workers may join in mid-run, as the method is set."""

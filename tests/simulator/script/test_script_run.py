@@ -175,8 +175,9 @@ def test_scripts_that_cannot_run(tmp_path: Path) -> None:
         simulate_script(replace(PLAIN, script=str(empty)))
     broken = tmp_path / "broken.py"
     broken.write_text("raise ValueError('at once')")
-    with pytest.raises(ValueError, match="at once"):
+    with pytest.raises(RunFailed, match="failed: ValueError: at once") as failed:
         simulate_script(replace(PLAIN, script=str(broken)))
+    assert "line 1, in <module>" in failed.value.__notes__[0]
 
 
 @pytest.mark.parametrize(("strategy", "codec"), [("sync", "topk:density=0.1"), ("choco", "int8")])

@@ -37,8 +37,8 @@ from taut.worker.optimizer.joined import parameters_of
 if TYPE_CHECKING:
     from taut.strategies.registry import Choice
     from taut.worker.joining.island_member import IslandMember
+    from taut.worker.participant import Participant
     from taut.worker.phases import Phases
-    from taut.worker.session_worker import SessionWorker
 
 log = logging.getLogger("taut")
 
@@ -145,7 +145,7 @@ class Resumption:
         steps = part.document["phase_steps"] if at == first else 0 if at < first else phases.phase.steps
         phases.steps = min(steps, phases.phase.steps - 1)
 
-    def restore_worker(self, worker: SessionWorker, also: Mapping[str, Any]) -> None:
+    def restore_worker(self, worker: Participant, also: Mapping[str, Any]) -> None:
         """Restore the counts, the optimizer, and everything beside it."""
         own, trained = self._own, self._trained
         if own is not None:

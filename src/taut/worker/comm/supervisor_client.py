@@ -90,6 +90,8 @@ class SupervisorClient:
         """Queue a message; it goes as soon as there is room, in order."""
         if isinstance(message, msg.Done):
             message = msgspec.structs.replace(message, said=self._said + len(self._unsaid))
+        if isinstance(message, msg.Failed):  # what was done since the last heartbeat
+            self._sent(msg.Heartbeat(self.statistics(), [], [], self._said))
         self._unsaid.append(encode(message, payloads))
         if isinstance(message, msg.Digest):
             self._last_words = self._unsaid[-1]

@@ -160,7 +160,8 @@ class RoundExchange(Exchange):
         while self.phase_protocol.mail and self.method_state is not None:  # before the start it waits
             self.deliver(self.phase_protocol.take_mail())
         if self.comm.transfer.wanted and self.phase_protocol is self.comm.phase_protocol:  # not of a phase that is over
-            self.comm.grant(self.replica.state(), {})
+            shown = None if self.method_state is None else self.look(self.method.shown)
+            self.comm.grant(self.replica.state(shown), {})
 
     @property
     def over(self) -> bool:

@@ -207,8 +207,9 @@ class Replica:
         self.take_shared()
         self.uses_codec = False
 
-    def state(self) -> Snapshot:
-        vector = self.params.host(self.shared()).tobytes()
+    def state(self, shown: Any = None) -> Snapshot:
+        """Return what a newcomer begins with: the shared weights, or others that the method ``shown``."""
+        vector = self.params.host(self.shared()).tobytes() if shown is None else shown.tobytes()
         assert self.grid is not None
         return Snapshot(vector, self.params.still_bytes(), self.grid.pack())
 
