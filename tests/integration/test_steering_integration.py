@@ -6,7 +6,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from taut.cli.main import app
 from taut.supervisor.control import DrainRun, Order, Pause, Tune, order
 from taut.supervisor.storage.previous_run import read_previous_run
 from taut.testing.cluster import LocalCluster
@@ -72,3 +74,36 @@ def test_the_slack_of_tether_changes_in_mid_run(tmp_path: Path) -> None:
         order(read_previous_run(cluster.run_dir), DrainRun("enough"))
         outcome = cluster.outcome()
     assert outcome.exit_code == 0 and outcome.identical, cluster.logs()
+
+
+def test_what_the_page_can_do_the_command_line_can_do(tmp_path: Path) -> None:
+    settings: dict[str, object] = {"strategy": "async", "codec": "tether:slack=2^-9", "checkpoint_every": "1h"}
+
+    def steer(*words: str) -> str:
+        done = CliRunner().invoke(app, ["steer", *words, "--runs-dir", str(tmp_path)])
+        return done.output + str(done.exception or "")
+
+    with LocalCluster(JOB, 2, tmp_path / "run", settings=settings) as cluster:
+        cluster.until(lambda v: len(v.workers) == 2 and all(r.statistics.steps > 5 for r in v.workers), "steps")
+        assert "stops after its step" in steer("pause", "run", "1")
+        assert "is paused" in steer("pause", "run", "1")
+        assert "goes on" in steer("resume", "run", "1")
+        assert "next step" in steer("tune", "run", "--lr-factor", "0.5", "--slack", "2^-6")
+        cluster.until(lambda v: all(row.statistics.tau == 2.0**-7 for row in v.workers), "the other slack")
+        assert cluster.supervisor.view().rate == 0.5
+        assert "begun" in steer("checkpoint", "run")
+        cluster.until(
+            lambda v: any("checkpoint 1: 2 parts" in one.text for one in v.events if one.kind == "checkpoint"), "it"
+        )
+        for wrong, expected in (
+            (("pause", "run", "7"), "a worker that is in the run"),
+            (("pause", "run", "x"), "a whole number"),
+            (("tune", "run"), "--lr-factor or --slack"),
+            (("tune", "run", "--lr-factor", "half"), "a number"),
+            (("tune", "run", "--slack", "0.3"), "a power of two"),
+        ):
+            assert expected in steer(*wrong)
+        order(read_previous_run(cluster.run_dir), DrainRun("enough"))
+        outcome = cluster.outcome()
+        asked = [one.text for one in cluster.supervisor.view().events if one.kind in ("paused", "resumed", "tuned")]
+    assert outcome.exit_code == 0 and len(asked) == 3 and all(" by " in text for text in asked), asked
