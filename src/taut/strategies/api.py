@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from msgspec import Struct
 
 from taut.core.events import Ended, Heard, Tell
+from taut.core.lateness import Counts
 from taut.core.messages import Note
 from taut.strategies.info import (
     ADVISED,
@@ -302,3 +303,7 @@ class Method(ABC):
     def figures(self, state: Any) -> dict[str, float]:
         """Return what this method counts (dropped gradients, rounds, ...), for the statistics."""
         return {}
+
+    def lateness(self, state: Any) -> Counts:
+        """Return how late updates were, where workers do not meet in rounds. From any thread."""
+        return ()

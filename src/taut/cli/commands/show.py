@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from taut.cli.options import Given, Json, RunName, output_flag, with_flags
 from taut.cli.output.console import print_json, results
-from taut.cli.output.display import worker_table
+from taut.cli.output.display import exchange_text, worker_table
 from taut.cli.output.format import duration_text, figures, public, score_text, worker_record
 from taut.core.early_stopping import BEST_MODEL
 from taut.supervisor.metrics import cluster_rate, total
@@ -99,6 +99,9 @@ def _print(record: StoredRun) -> None:
     validation = (record.outcome or {}).get("validation")
     scores = {int(rank): score for rank, score in validation["replicas"].items()} if validation else None
     console.print(worker_table(record.rows(record.latest()), scores=scores))
+    together = total(record.latest().values())
+    if together.bytes_sent:
+        console.print(f"exchange: {exchange_text(together)}", soft_wrap=True)
     began = min([summary.started, *(event.time for event in record.events)])  # a run that was resumed began before
     for event in record.events:
         line = f"[{event.time - began:6.1f} s] {event.kind}: {event.text}"

@@ -14,6 +14,7 @@ from rich.text import Text
 from taut.cli.output.format import compression, duration_text, score_text, time_shares, times
 from taut.cli.output.progress_bar import RecentRates, progress_bar, progress_text
 from taut.core.early_stopping import BEST_MODEL
+from taut.core.lateness import lateness_text
 from taut.core.messages import TIME_PARTS, Statistics
 from taut.quantities import size
 from taut.supervisor.metrics import END_TEXTS, cluster_rate, rate, total
@@ -192,6 +193,7 @@ def exchange_text(together: Statistics) -> str:
     factor = compression(together)
     words += [] if factor is None else [f"a dense ring all-reduce would send {times(factor)} as much"]
     words += [f"updates are {together.staleness:.1f} steps late"] if together.staleness else []
+    words += [lateness_text(together.late)] if together.late else []
     return "; ".join(words)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from taut.core.lateness import BOUNDS
 from taut.core.messages import Statistics
 from taut.supervisor.metrics import cluster_rate, rate, time_split, total
 from taut.supervisor.metrics import compression as compression  # noqa: PLC0414 (for the displays)
@@ -76,6 +77,7 @@ def figures(together: Statistics) -> dict[str, Any]:
     counts = ("samples", "bytes_sent", "bytes_dense", "staleness")
     return {
         **{name: getattr(together, name) for name in counts},
+        "staleness_counts": dict(zip((*map(str, BOUNDS), "more"), together.late, strict=False)),
         "compression": compression(together),
         "time_split": time_shares(together),
     }

@@ -8,7 +8,7 @@ const MOST_IN_LEGEND = 8;  // workers
 const HEIGHT = 190;
 
 const color = (rank) => COLORS[rank % COLORS.length];
-const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+export const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const WORKER = {rate: 1, loss: 2, staleness: 3, parts: 4};  // of a worker's point
 
 const settings = {smoothing: 0, log: false, perWorker: true, worker: "all"};
@@ -126,8 +126,16 @@ export class Chart {
       if (this.zoomed) this.plot.redraw();
     }
     const last = lines.map((line, index) => `${line.label} ${this.kind.format(this.shown[index].at(-1) ?? null)}`);
-    const told = points.length ? `at ${(this.kind.tick ?? time)(x.at(-1))}: ${last.slice(0, MOST_IN_LEGEND).join(", ")}` : "no points so far";
+    const told = this.kind.told ? this.kind.told(points) : points.length ? `at ${(this.kind.tick ?? time)(x.at(-1))}: ${last.slice(0, MOST_IN_LEGEND).join(", ")}` : "no points so far";
     this.place.setAttribute("aria-label", `${this.place.dataset.title}, ${told}`);
+  }
+
+  // A label below each bar, as many as there is room for.
+  buckets() {
+    return {
+      grid: {show: false}, splits: (plot) => plot.data[0],
+      values: (plot, at) => at.map((one) => one % Math.ceil(30 * at.length / plot.over.clientWidth) ? "" : this.kind.label(one)),
+    };
   }
 
   options(lines, log) {
@@ -135,21 +143,22 @@ export class Chart {
     return {
       ...this.size(),
       padding: [8, 8, 0, 0],
-      cursor: {...(this.kind.alone ? {} : {sync: {key: "taut"}}), focus: {prox: 24}, points: {size: 5}},
+      cursor: {...(this.kind.alone ? {} : {sync: {key: "taut"}}), focus: {prox: 24}, points: this.kind.bars ? {show: false} : {size: 5},
+        ...(this.kind.bars ? {drag: {x: false, y: false}} : {})},
       focus: {alpha: 0.35},
       legend: {live: true, show: lines.length <= MOST_IN_LEGEND + 2},
       scales: {
-        x: {time: false},
+        x: {time: false, ...(this.kind.bars ? {range: (_, low, high) => [low - 0.5, high + 0.5]} : {})},
         y: this.kind.stacked ? {range: [0, 1]} : log ? {distr: 3} : {range: (_, low, high) => around(low, high)},
       },
       axes: [
-        {...axis, size: 28, values: (_, ticks) => ticks.map(this.kind.tick ?? time)},
-        {...axis, ...(log ? {grid: {...axis.grid, filter: decades}} : {}), size: 58, values: (_, ticks) => ticks.map((value) => value === null ? "" : this.kind.stacked ? this.kind.format(value) : this.kind.format === CHARTS.traffic.format ? bytes(value) : short(value))},
+        {...axis, size: 28, ...(this.kind.bars ? this.buckets() : {values: (_, ticks) => ticks.map(this.kind.tick ?? time)})},
+        {...axis, ...(log ? {grid: {...axis.grid, filter: decades}} : {}), size: 58, values: (_, ticks) => ticks.map((value) => value === null ? "" : this.kind.stacked || this.kind.bars ? `${number(100 * value)}%` : this.kind.format === CHARTS.traffic.format ? bytes(value) : short(value))},
       ],
       series: [
         {label: this.kind.xlabel?.() ?? "time", value: (_, value) => value === null ? "–" : (this.kind.tick ?? time)(value)},
         ...lines.map((line, index) => ({
-          label: line.label, stroke: line.stroke, fill: line.fill, width: line.width, dash: line.dash, points: {show: false},
+          label: line.label, stroke: line.stroke, fill: line.fill, width: line.width, dash: line.dash, paths: line.paths, points: {show: false},
           spanGaps: !line.fill,
           value: (_, value, __, at) => this.kind.format(at === null || at === undefined ? this.shown[index].at(-1) ?? null : this.shown[index][at] ?? null),
         })),

@@ -8,6 +8,7 @@ import {listRuns} from "./compare.js";
 import {showHosts} from "./hosts.js";
 import {followMetrics} from "./metrics.js";
 import {STORED, ask, download, notice, problem, request, takeOrders} from "./orders.js";
+import {drawStaleness} from "./staleness.js";
 import {drawTopology} from "./topology.js";
 
 const points = [];
@@ -127,16 +128,18 @@ function showParts(bar, parts) {
 // The workers whose time can be looked at alone.
 function showChoices(workers) {
   const ranks = workers.filter((worker) => worker.state !== "gone").slice(0, 100).map((worker) => String(worker.rank));
-  const select = $("whose"), now = [...select.options].slice(1).map((option) => option.value);
-  if (ranks.join() === now.join()) return;
-  const chosen = select.value;
-  select.replaceChildren(select.options[0], ...ranks.map((rank) => {
-    const option = make("option", `worker ${rank}`);
-    option.value = rank;
-    return option;
-  }));
-  select.value = ranks.includes(chosen) ? chosen : "all";
-  if (select.value !== chosen) set("worker", "all");
+  for (const select of [$("whose"), $("lateof")]) {
+    const now = [...select.options].slice(1).map((option) => option.value);
+    if (ranks.join() === now.join()) continue;
+    const chosen = select.value;
+    select.replaceChildren(select.options[0], ...ranks.map((rank) => {
+      const option = make("option", `worker ${rank}`);
+      option.value = rank;
+      return option;
+    }));
+    select.value = ranks.includes(chosen) ? chosen : "all";
+    if (select.value !== chosen) select.dispatchEvent(new Event("change"));
+  }
 }
 
 const fits = (line) => line.textContent.toLowerCase().includes($("filter").value.trim().toLowerCase());
@@ -171,6 +174,7 @@ function showLatest() {
   showChoices(latest.workers.workers);
   drawTopology(latest.topology, latest.workers.workers);
   showHosts(latest.hosts);
+  drawStaleness(latest.staleness);
   if (latest.changed) drawCharts(points);
   latest.changed = false;
 }
@@ -264,6 +268,7 @@ $("smoothing").addEventListener("input", (event) => set("smoothing", Number(even
 $("log").addEventListener("change", (event) => set("log", event.target.checked));
 $("perworker").addEventListener("change", (event) => set("perWorker", event.target.checked));
 $("whose").addEventListener("change", (event) => set("worker", event.target.value === "all" ? "all" : Number(event.target.value)));
+$("lateof").addEventListener("change", () => drawStaleness());
 $("whole").addEventListener("click", resetZoom);
 $("filter").addEventListener("input", () => {
   for (const line of $("events").children) line.hidden = !fits(line);
