@@ -114,15 +114,12 @@ function showOrders(cell, worker, none) {
 // A worker's time as a bar of its parts.
 function showParts(bar, parts) {
   const whole = PARTS.reduce((sum, part) => sum + (parts[part] ?? 0), 0) || 1;
-  const told = PARTS.map((part, index) => {
-    const share = 100 * (parts[part] ?? 0) / whole;
-    bar.children[index].style.width = `${share}%`;
-    return `${part} ${number(share)}%`;
-  }).join(", ");
-  if (bar.title !== told) {
-    bar.title = told;
-    bar.setAttribute("aria-label", told);
-  }
+  const shares = PARTS.map((part) => 100 * (parts[part] ?? 0) / whole);
+  const told = PARTS.map((part, index) => `${part} ${number(shares[index])}%`).join(", ");
+  if (bar.title === told) return;  // with a hundred workers, styles that stay as they are cost much
+  bar.title = told;
+  bar.setAttribute("aria-label", told);
+  shares.forEach((share, index) => { bar.children[index].style.width = `${share}%`; });
 }
 
 // The workers whose time can be looked at alone.
