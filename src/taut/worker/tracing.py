@@ -1,8 +1,8 @@
 """Steps and messages of a worker as traces of OpenTelemetry (``--report-to opentelemetry``).
 
 Each step is a trace: a span ``step``, and in it one for each stretch of its time (``compute``, ``send``, ``wait`` ...)
-and for each message that was sent or came meanwhile (``send Updates``, ``receive Receipt`` ...). The two ends of a message
-have the same ``taut.message`` and a link to the same context, made of what is in the message: nothing more crosses the
+and for each message that was sent or came meanwhile (``send Updates``, ``receive Receipt`` ...). The two ends of a
+message have the same ``taut.message`` and a link to the same context, made of what is in it: nothing more crosses the
 wire. Where the spans go, and which share of the steps is kept, is said by OpenTelemetry's own variables. Nothing is
 imported where no run asks for it.
 """
