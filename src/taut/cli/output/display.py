@@ -14,7 +14,6 @@ from rich.text import Text
 from taut.cli.output.format import compression, duration_text, score_text, time_shares, times
 from taut.cli.output.progress_bar import RecentRates, progress_bar, progress_text
 from taut.core.early_stopping import BEST_MODEL
-from taut.core.lateness import lateness_text
 from taut.core.messages import TIME_PARTS, Statistics
 from taut.quantities import size
 from taut.supervisor.metrics import END_TEXTS, cluster_rate, rate, total
@@ -55,7 +54,7 @@ def worker_table(
     for row in rows:
         score = [] if scores is None else [score_text(scores.get(row.rank))]
         samples_per_s = rate(row.statistics) if rates is None else rates.of(row.rank)
-        shown = "paused" if row.paused and row.state != "gone" else row.state
+        shown = "paused" if row.paused and row.state == "training" else row.state
         state = Text(shown, style={"training": "", "gone": "red", "paused": "yellow"}.get(shown, "dim"))
         table.add_row(str(row.rank), state, *_cells(row.statistics, samples_per_s), *score)
         gone += [f"worker {row.rank}: {row.reason}"] if row.state == "gone" and row.reason else []
@@ -193,7 +192,6 @@ def exchange_text(together: Statistics) -> str:
     factor = compression(together)
     words += [] if factor is None else [f"a dense ring all-reduce would send {times(factor)} as much"]
     words += [f"updates are {together.staleness:.1f} steps late"] if together.staleness else []
-    words += [lateness_text(together.late)] if together.late else []
     return "; ".join(words)
 
 

@@ -85,7 +85,7 @@ function showWorkers({total, workers}) {
     row.className = gone ? "gone" : "";
     const texts = [
       String(worker.rank), worker.host,
-      gone && worker.reason ? `gone: ${worker.reason}` : worker.paused ? "paused" : worker.state,
+      gone && worker.reason ? `gone: ${worker.reason}` : worker.paused && worker.state === "training" ? "paused" : worker.state,
       number(worker.steps), number(worker.samples_per_s), number(worker.loss, 4), number(worker.staleness, 1),
       bytes(worker.bytes_sent), number(worker.refused),
     ];
