@@ -53,12 +53,12 @@ def test_the_staleness_of_updates_is_drawn_as_a_histogram(
         browser.open(f"http://127.0.0.1:{client.port}/")
         browser.until("document.querySelectorAll('#workers tr').length == 2")
         if expected is None:
-            assert browser.value("document.querySelector('#lateness').closest('figure').hidden")
+            assert browser.value("document.querySelector('#staleness').closest('figure').hidden")
         else:
-            browser.until("document.querySelector('#lateness canvas') !== null")
-            choose = "const chosen = document.querySelector('#lateof'); chosen.value = '1'"
+            browser.until("document.querySelector('#staleness canvas') !== null")
+            choose = "const chosen = document.querySelector('#staleof'); chosen.value = '1'"
             browser.value(f"{choose}; chosen.dispatchEvent(new Event('change'))")
-            told = browser.value("document.querySelector('#lateness').getAttribute('aria-label')")
+            told = browser.value("document.querySelector('#staleness').getAttribute('aria-label')")
             assert "up to 1 steps 50.0%, up to 2 steps 40.0%, up to 3 steps 10.0%" in told
 
 

@@ -178,7 +178,7 @@ class App:
         return _json(Hosts(self.poller.seen.hosts))
 
     async def _staleness(self, _: Request) -> Response:
-        return _json(self.poller.history.lateness.view())
+        return _json(self.poller.history.staleness.view())
 
     async def _drain(self, request: Request) -> Response:
         rank, given = _rank(request), await self._given(request, DrainRequest)

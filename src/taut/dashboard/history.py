@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from taut.core.lateness import Counts
 from taut.core.messages import Statistics
-from taut.dashboard.lateness_window import LatenessWindow
+from taut.core.staleness_counts import Counts
 from taut.dashboard.records import PARTS, CurvePoint, WorkerPoint
+from taut.dashboard.staleness_window import StalenessWindow
 from taut.supervisor.metrics import finite, time_split
 
 MOST_POINTS = 512
@@ -46,17 +46,17 @@ class History(Struct, frozen=True):
     points: tuple[CurvePoint, ...] = ()
     last: ProgressMark | None = None
     halvings: int = 0
-    lateness: LatenessWindow = LatenessWindow()
+    staleness: StalenessWindow = StalenessWindow()
 
     def grown(self, mark: ProgressMark) -> History:
         """Add this mark, if it is time for another point."""
-        last, lateness = self.last, self.lateness.grown(mark.time_s, mark.late)
+        last, staleness = self.last, self.staleness.grown(mark.time_s, mark.late)
         if last is None:
-            return replace(self, last=mark, lateness=lateness)
+            return replace(self, last=mark, staleness=staleness)
         if mark.time_s - last.time_s < self.every_s:
-            return replace(self, lateness=lateness)
+            return replace(self, staleness=staleness)
         points = (*self.points, _point(last, mark))
-        grown = replace(self, points=points, last=mark, lateness=lateness)
+        grown = replace(self, points=points, last=mark, staleness=staleness)
         return grown if len(points) <= MOST_POINTS else grown._halved()
 
     def _halved(self) -> History:

@@ -6,8 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from taut.core.lateness import BOUNDS
 from taut.core.messages import TIME_PARTS
+from taut.core.staleness_counts import BOUNDS
 
 PARTS = (*TIME_PARTS, "other")  # of a worker's time
 
@@ -226,9 +226,9 @@ class Metrics(Struct, frozen=True):
     images: tuple[ImageLine, ...] = ()
 
 
-class LatenessLine(Struct, frozen=True, array_like=True):
-    """How many updates were how late, by the buckets of ``core/lateness.py``: in the last minute, and in all. ``rank``:
-    null for all workers together."""
+class StalenessLine(Struct, frozen=True, array_like=True):
+    """How many updates were how late, by the buckets of ``core/staleness_counts.py``: in the last minute, and in all.
+    ``rank``: null for all workers together."""
 
     rank: int | None
     minute: tuple[int, ...]
@@ -240,7 +240,7 @@ class StalenessView(Struct, frozen=True):
     together first; none where workers meet in rounds, and no update is late."""
 
     bounds: tuple[int, ...] = BOUNDS
-    lines: tuple[LatenessLine, ...] = ()
+    lines: tuple[StalenessLine, ...] = ()
 
 
 class StreamMessage(Struct, frozen=True):

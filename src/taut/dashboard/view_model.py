@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from taut.core.lateness import Counts
 from taut.core.messages import HostUse, Statistics
+from taut.core.staleness_counts import Counts
 from taut.dashboard.history import ProgressMark
 from taut.dashboard.records import EventLine, Events, HostLine, RunLine, State, TopologyMap, WorkerLine, Workers
 from taut.dashboard.topology_map import topology_map

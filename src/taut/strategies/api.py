@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from msgspec import Struct
 
 from taut.core.events import Ended, Heard, Tell
-from taut.core.lateness import Counts
 from taut.core.messages import Note
+from taut.core.staleness_counts import Counts
 from taut.strategies.info import (
     ADVISED,
     ANY_CODEC,
@@ -304,6 +304,6 @@ class Method(ABC):
         """Return what this method counts (dropped gradients, rounds, ...), for the statistics."""
         return {}
 
-    def lateness(self, state: Any) -> Counts:
+    def staleness_counts(self, state: Any) -> Counts:
         """Return how late updates were, where workers do not meet in rounds. From any thread."""
         return ()

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from contextlib import suppress
 
-from taut.core.lateness import summed
 from taut.core.messages import TIME_PARTS, Statistics
+from taut.core.staleness_counts import summed
 
 LEAST_S = 1e-3  # a shorter time is no measurement, and a quotient by it need not be finite
 

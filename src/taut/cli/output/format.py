@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from taut.core.lateness import BOUNDS
 from taut.core.messages import Statistics
+from taut.core.staleness_counts import BOUNDS
 from taut.supervisor.metrics import cluster_rate, rate, time_split, total
 from taut.supervisor.metrics import compression as compression  # noqa: PLC0414 (for the displays)
 from taut.supervisor.view import Outcome, ValidationScores, WorkerRow

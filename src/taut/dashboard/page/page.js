@@ -125,7 +125,7 @@ function showParts(bar, parts) {
 // The workers whose time can be looked at alone.
 function showChoices(workers) {
   const ranks = workers.filter((worker) => worker.state !== "gone").slice(0, 100).map((worker) => String(worker.rank));
-  for (const select of [$("whose"), $("lateof")]) {
+  for (const select of [$("whose"), $("staleof")]) {
     const now = [...select.options].slice(1).map((option) => option.value);
     if (ranks.join() === now.join()) continue;
     const chosen = select.value;
@@ -265,7 +265,7 @@ $("smoothing").addEventListener("input", (event) => set("smoothing", Number(even
 $("log").addEventListener("change", (event) => set("log", event.target.checked));
 $("perworker").addEventListener("change", (event) => set("perWorker", event.target.checked));
 $("whose").addEventListener("change", (event) => set("worker", event.target.value === "all" ? "all" : Number(event.target.value)));
-$("lateof").addEventListener("change", () => drawStaleness());
+$("staleof").addEventListener("change", () => drawStaleness());
 $("whole").addEventListener("click", resetZoom);
 $("filter").addEventListener("input", () => {
   for (const line of $("events").children) line.hidden = !fits(line);

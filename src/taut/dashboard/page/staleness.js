@@ -15,7 +15,7 @@ const KIND = {
   tick: (at) => at in KIND.bounds ? `up to ${KIND.bounds[at]} steps` : `more than ${KIND.bounds.at(-1)} steps`,
   label: (at) => KIND.bounds[at] ?? `>${KIND.bounds.at(-1)}`,
   bounds: [],
-  xlabel: () => "lateness",
+  xlabel: () => "steps late",
   told: ([{length, whole}]) => `in the whole run: ${shares(whole, length).map((share, at) => `${KIND.tick(at)} ${KIND.format(share)}`).join(", ")}`,
   x: ([{length}]) => Array.from({length}, (_, at) => at),
   lines: ([{length, minute, whole}]) => [
@@ -23,14 +23,14 @@ const KIND = {
     {label: "last minute", values: shares(minute, length), stroke: style("--blue"), fill: style("--blue"), width: 0, paths: bars(0.5)},
   ],
 };
-const chart = new Chart("lateness", KIND);
+const chart = new Chart("staleness", KIND);
 let shown = null;
 
 export function drawStaleness(given = shown, anew = false) {
   shown = given;
-  const rank = $("lateof").value === "all" ? null : Number($("lateof").value);
+  const rank = $("staleof").value === "all" ? null : Number($("staleof").value);
   const line = given?.lines.find((one) => one[0] === rank);
-  $("lateness").closest("figure").hidden = !given?.lines.length;
+  $("staleness").closest("figure").hidden = !given?.lines.length;
   if (!line) return;
   KIND.bounds = given.bounds;
   const length = Math.max(4, ...given.lines.map((one) => one[2].length));

@@ -29,7 +29,7 @@ from functools import partial
 
 import numpy as np
 
-from taut.core.lateness import Counts, summed
+from taut.core.staleness_counts import Counts, summed
 from taut.errors import MalformedMessage
 from taut.specs import check_choice, check_from_zero, check_whole
 from taut.strategies import api as m
@@ -132,7 +132,7 @@ class Server(m.Method):
             "staleness": float(np.mean(served)) if served else 0.0,
         }
 
-    def lateness(self, state: ServerState) -> Counts:
+    def staleness_counts(self, state: ServerState) -> Counts:
         return summed(shard.late.taken() for shard in list(state.shards.values()))
 
     # The worker.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from taut.core.lateness import LatenessCounts
+from taut.core.staleness_counts import StalenessCounts
 from taut.errors import MalformedMessage
 from taut.strategies.api import Vector, VectorCoder
 from taut.strategies.delivery.copies import SentCopies, Written
@@ -82,7 +82,7 @@ class Shard:
     seen: dict[int, tuple[int, int]] = field(default_factory=dict)
     then: dict[int, Vector] = field(default_factory=dict)
     staleness: float = 0.0  # of the pushes, smoothed
-    late: LatenessCounts = field(default_factory=LatenessCounts)  # all of them
+    late: StalenessCounts = field(default_factory=StalenessCounts)  # all of them
     blank: bool = False  # without weights yet (``shard_copy.py``): no push is counted
     openings: set[int] = field(default_factory=set)  # (rank, count) of each opening whose pushes are in it
     lender: int | None = None  # the worker that was asked for a copy

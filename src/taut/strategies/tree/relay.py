@@ -22,7 +22,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from taut.core.lateness import Counts
+from taut.core.staleness_counts import Counts
 from taut.errors import MalformedMessage
 from taut.specs import check_whole
 from taut.strategies import api as m
@@ -138,7 +138,7 @@ class Relay(m.Method):
             "refused": state.refused,
         }
 
-    def lateness(self, state: RelayState) -> Counts:
+    def staleness_counts(self, state: RelayState) -> Counts:
         return state.late.taken()
 
 

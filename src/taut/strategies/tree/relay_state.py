@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from taut.core.lateness import LatenessCounts
+from taut.core.staleness_counts import StalenessCounts
 from taut.errors import MalformedMessage
 from taut.strategies.api import CodedLocal, Heard, Membership, MethodAction, Note, Proceed, Tell
 from taut.strategies.delivery.payload_batch import PayloadBatch
@@ -51,7 +51,7 @@ class RelayState:
     clocks: TreeClocks | None = None  # where the delay is bounded
     clocks_of_others: dict[int, Heard] = field(default_factory=dict)  # the last from each that is in another tree
     hop: float = 0.5  # own steps that an update takes over one edge, smoothed
-    late: LatenessCounts = field(default_factory=LatenessCounts)  # what ``staleness`` would be by each crossing alone
+    late: StalenessCounts = field(default_factory=StalenessCounts)  # what ``staleness`` would be by each crossing alone
 
     @property
     def staleness(self) -> float:

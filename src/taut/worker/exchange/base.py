@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from taut.core.callbacks import do_nothing
-from taut.core.lateness import Counts
+from taut.core.staleness_counts import Counts
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.exchange.turns import Turn, Wait
 from taut.worker.model.snapshot import Snapshot
@@ -129,7 +129,7 @@ class Exchange(ABC):
         """Return what the strategy counts (dropped gradients, rounds, ...). From any thread."""
         return {}
 
-    def lateness(self) -> Counts:
+    def staleness_counts(self) -> Counts:
         """Return how many updates were how late since the phase began, where that is measured. From any thread."""
         return ()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taut.collectives.wire import WIRES
-from taut.core.lateness import Counts
+from taut.core.staleness_counts import Counts
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.compressed_group import pays
 from taut.strategies.api import Finished, Heard, MembersChanged, Method, MethodAction, Proceed, Refuse, Tell
@@ -249,8 +249,8 @@ class RoundExchange(Exchange):
     def staleness(self) -> float:  # type: ignore[override]
         return self.figures().get("staleness", 1.0)  # in steps, where the method measures it
 
-    def lateness(self) -> Counts:
-        return () if self.method_state is None else self.method.lateness(self.method_state)
+    def staleness_counts(self) -> Counts:
+        return () if self.method_state is None else self.method.staleness_counts(self.method_state)
 
     def figures(self) -> dict[str, float]:
         """Return the figures as of now, or, while the method is at work in the other thread, as of the last time."""

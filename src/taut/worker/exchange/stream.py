@@ -7,7 +7,7 @@ from functools import partial
 from typing import Protocol
 
 from taut.core.events import Ended, Heard, Include, Taken, Ticked
-from taut.core.lateness import Counts
+from taut.core.staleness_counts import Counts
 from taut.errors import MalformedMessage
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.run_status import RunStatus
@@ -231,7 +231,7 @@ class StreamExchange(Exchange):
     def staleness(self) -> float:  # type: ignore[override]
         return float(self.comm.protocols.staleness * self.driver.steps_per_turn)
 
-    def lateness(self) -> Counts:
+    def staleness_counts(self) -> Counts:
         return self.comm.protocols.late.taken()
 
     def kept(self) -> dict[str, int]:

@@ -16,10 +16,10 @@ MOST = 1 << 62  # a worker may say what it likes, and JSON has room for this
 Counts = tuple[int, ...]
 
 
-class LatenessCounts:
-    """Counts updates by their lateness in steps.
+class StalenessCounts:
+    """Counts updates by their staleness in steps.
 
-    >>> counts = LatenessCounts()
+    >>> counts = StalenessCounts()
     >>> for steps in (0.5, 1.0, 2.5, 1000.0): counts.add(steps)
     >>> counts.taken()
     (2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1)
@@ -75,12 +75,12 @@ def within(counts: Sequence[int], share: float) -> float | None:
     return None
 
 
-def lateness_text(counts: Sequence[int]) -> str:
+def staleness_text(counts: Sequence[int]) -> str:
     """Return the distribution in words; empty without updates.
 
-    >>> lateness_text((5, 4, 1))
+    >>> staleness_text((5, 4, 1))
     'half of the updates come within 1 step, 9 in 10 within 2, all within 3'
-    >>> lateness_text((0,) * 15 + (2,))
+    >>> staleness_text((0,) * 15 + (2,))
     'half of the updates come after more than 256 steps'
     """
     half, most, whole = (within(counts, share) for share in (0.5, 0.9, 1.0))

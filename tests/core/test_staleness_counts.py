@@ -7,16 +7,16 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taut.core.lateness import BOUNDS, BUCKETS, LatenessCounts, lateness_text, since, summed, within
 from taut.core.messages import Statistics
-from taut.dashboard.lateness_window import EVERY_S, WINDOW_S, LatenessWindow
+from taut.core.staleness_counts import BOUNDS, BUCKETS, StalenessCounts, since, staleness_text, summed, within
+from taut.dashboard.staleness_window import EVERY_S, WINDOW_S, StalenessWindow
 from taut.supervisor.metrics import total
 
 LATE = st.lists(st.floats(0.0, 1e9), max_size=60)
 
 
 def counted(late: list[float]) -> tuple[int, ...]:
-    counts = LatenessCounts()
+    counts = StalenessCounts()
     for steps in late:
         counts.add(steps)
     return counts.taken()
@@ -40,12 +40,12 @@ def test_a_share_of_the_updates_keeps_the_bound_and_not_the_one_before(late: lis
     assert sum(one <= bound for one in late) >= share * len(late) - 1e-9
     below = max((one for one in BOUNDS if one < bound), default=-1)
     assert sum(one <= below for one in late) < share * len(late)
-    assert ("more than" in lateness_text(counted(late))) == math.isinf(within(counted(late), 0.5) or 0.0)
+    assert ("more than" in staleness_text(counted(late))) == math.isinf(within(counted(late), 0.5) or 0.0)
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 30.0), LATE), min_size=1, max_size=40))
 def test_the_window_has_at_least_the_last_minute_and_stays_small(looks: list[tuple[float, list[float]]]) -> None:
-    window, now_s, all_of, times = LatenessWindow(), 0.0, [], []
+    window, now_s, all_of, times = StalenessWindow(), 0.0, [], []
     for pause_s, late in looks:
         now_s += pause_s
         all_of += late
