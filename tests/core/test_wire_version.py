@@ -37,7 +37,7 @@ def described(kind: inspect.Type) -> str:
             inner = [str(kind.tag)] + [n + described(field.type) for n, field in zip(names, kind.fields, strict=True)]
         case inspect.UnionType():
             inner = sorted(described(each) for each in kind.types)
-        case inspect.ListType():
+        case inspect.ListType() | inspect.VarTupleType():
             inner = [described(kind.item_type)]
         case inspect.DictType():
             inner = [described(kind.key_type), described(kind.value_type)]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taut.collectives.wire import WIRES
+from taut.core.staleness_counts import Counts
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.compressed_group import pays
 from taut.strategies.api import Finished, Heard, MembersChanged, Method, MethodAction, Proceed, Refuse, Tell
@@ -248,6 +249,9 @@ class RoundExchange(Exchange):
     @property
     def staleness(self) -> float:  # type: ignore[override]
         return self.figures().get("staleness", 1.0)  # in steps, where the method measures it
+
+    def staleness_counts(self) -> Counts:
+        return () if self.method_state is None else self.method.staleness_counts(self.method_state)
 
     def figures(self) -> dict[str, float]:
         """Return the figures as of now, or, while the method is at work in the other thread, as of the last time."""
