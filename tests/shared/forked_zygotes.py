@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -33,6 +34,7 @@ COMMANDS = (
     "taut.supervisor.service",
     "taut.supervisor.control",
 )  # what commands need besides
+_TESTS = "import sys; exec(sys.argv.pop())"  # the program of a process that runs tests: execnet gives it the code
 _PREPARE = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import forked_zygotes; del sys.path[0]"
 
 
@@ -55,6 +57,11 @@ def script_command(path: object) -> list[str]:
         *taut_command("import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"),
         str(path),
     ]
+
+
+def python_for_tests() -> str:
+    """Return the command line of a Python, for execnet, that is a fork: it runs tests, and its engines are real ones."""
+    return shlex.join(taut_command(_TESTS))
 
 
 _servers: list[subprocess.Popen[bytes]] = []
@@ -185,8 +192,9 @@ def _become_command(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _take_surroundings(environment, folder)
     sys.argv = ["taut", *words]
-    LocalEngine._launch = ForkedEngine._launch  # type: ignore[method-assign]
-    os.execve = _become_program
+    if program != _TESTS:
+        LocalEngine._launch = ForkedEngine._launch  # type: ignore[method-assign]
+        os.execve = _become_program
     gc.enable()
     code = _exit_code_of(program)
     threading._shutdown()  # type: ignore[attr-defined]
