@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable
 from typing import BinaryIO, NamedTuple, NoReturn
 
@@ -33,7 +34,10 @@ COMMANDS = (
     "taut.cli.main",
     "taut.supervisor.service",
     "taut.supervisor.control",
+    "taut.comparison",
+    "taut.transport.zmq.factory",
 )  # what commands need besides
+LIBRARIES = ("pydantic.type_adapter", "sklearn.datasets", "matplotlib.pyplot")  # typer's, the tests' scripts', figures'
 _TESTS = "import sys; exec(sys.argv.pop())"  # the program of a process that runs tests: execnet gives it the code
 _PREPARE = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import forked_zygotes; del sys.path[0]"
 
@@ -116,8 +120,11 @@ def serve(descriptor: int) -> None:
     gc.disable()
     for name in (*PRELOADED, *COMMANDS):
         importlib.import_module(name)
-    with contextlib.suppress(ImportError):
-        importlib.import_module("pydantic")  # some versions of typer load it late
+    for name in LIBRARIES:
+        with contextlib.suppress(ImportError):  # an environment of an extra may lack some
+            importlib.import_module(name)
+    for each in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # torch's: a moment of each fork's end
+        each.atexit = False
     prepare_kernels(kernels_of(["tether"]), lambda done, wanted: None)  # the codec of most tests
     gc.freeze()
     sys.path.remove("")  # as a zygote does
