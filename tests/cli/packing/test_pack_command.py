@@ -162,7 +162,7 @@ def test_a_job_trains(folder: Path, tmp_path: Path) -> None:
     elsewhere.mkdir()
     shutil.move(folder / "train.taut", elsewhere / "train.taut")
     shutil.rmtree(folder / "helpers")
-    with Command(elsewhere, "run", "train.taut", "--second") as command:
+    with Command(elsewhere, "run", "train.taut", "--second", program="forked") as command:
         assert command.end() == 0, command.text
     assert "trained with ['--first', '--second']" in command.text
     assert "train.taut: train.pyc (byte code of Python" in command.text and "workers=2 (job)" in command.text
