@@ -83,6 +83,11 @@ class State:
         """Return the bytes of the vectors and buffers that the codec keeps beside w."""
         return sum(int(held.nbytes) for held in (self.b, self.words, self.r, self.before) if held is not None)
 
+    @property
+    def measured(self) -> bool:
+        """Return whether the codec has what it takes from the optimizer's first steps, so that it may miss others."""
+        return self.step_size is None or self.step_size.measured > 0
+
     def note(self, sent: int, scanned: int) -> None:
         """Count a call of ``emit``: ``sent`` of ``scanned`` elements were sent."""
         self.words_sent += sent

@@ -100,6 +100,14 @@ class Tether(SteeredCodec):
 
     def adopt(self, state: State, shared: Vector) -> None:
         super().adopt(state, shared)
+        self._keep_strays(state)
+
+    def catch_up(self, state: State) -> None:
+        super().catch_up(state)
+        self._keep_strays(state)
+
+    def _keep_strays(self, state: State) -> None:
+        """Keep the strays as they are now, since what b has just moved by is no step of the optimizer's."""
         if state.step_size is not None:
             state.step_size.strays = _strays(state)
 

@@ -116,7 +116,8 @@ class Replica:
     def fall_behind(self) -> bool:
         """Let the shared weights be what they were until they are asked for, since no other worker holds them; return
         whether the codec can catch up then."""
-        self._behind = self.codec.catches_up and self.uses_codec and self.codec_state is not None
+        state = self.codec_state
+        self._behind = self.codec.catches_up and self.uses_codec and state is not None and state.measured
         return self._behind
 
     def catch_up(self) -> None:
