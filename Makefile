@@ -34,8 +34,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BENCHES := $(addprefix bench/,codec.py overhead.py startup.py memory.py cluster.py)
 WHAT   := pyproject.toml constraints.txt
-# One more than the cores of a small machine: many tests wait.
-JOBS   ?= 3
+# Two more than the cores of a small machine: many tests wait, and the processes are forks of one.
+JOBS   ?= 4
 SIDE_BY_SIDE := -n $(JOBS) --dist worksteal
 QUICK  := -m "not long"
 # Their tests need packages that make test does not install.

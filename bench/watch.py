@@ -1,156 +1,251 @@
-"""What does it cost to watch a run: processor time, throughput, and memory of the page?
+"""What does it cost to watch a run? Its throughput; and of the page: memory, and how smooth it is.
 
-Where a run keeps all cores busy, the share of processor time that watching takes is what it costs in throughput. It can
-be measured on a busy machine, where samples per second say little.
+Throughput: one run of four workers, whose dashboard is opened, followed by a client in a process of its own, and closed
+again, in blocks of a few seconds, in the order off on on off, off on on off ... Steps are counted by the workers
+themselves, to the step. Each two neighbouring blocks are a pair, so what the machine does meanwhile meets both; the cost
+is the mean of the logarithms of their ratios, with Student's interval of 95%.
 
-The same run of four workers is made with a dashboard that one client follows, and without, in turn. The page is fed with
-points by a source that is played, and the heap of a real Chromium is looked at after a collection (`--page`).
+    off  the supervisor and its store, as in any run      on  and the dashboard, with one client
+
+`--page`: a source that is played feeds a real Chromium with points. The heap is looked at after a collection, and for a
+while the pointer moves over the curves and zooms, while the page counts the time between its frames.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import mmap
 import os
 import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
-import threading
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import psutil
-
-from processes import LIMIT_S, ONE_THREAD, TAUT
+from processes import JOBS, LIMIT_S
 from report import Row, arguments, report, row
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "dashboard"))
 
-WORKERS, PORT = 4, 8799
-DIGITS = Path(__file__).parents[1] / "examples" / "digits.py"
+WORKERS = 4
+SETTLE_S, BLOCK_S, WARM_S = 0.5, 2.5, 8.0
 MIB = 2**20
 PAGE_S = 3600.0  # for the points, on a busy machine
+FRAMES_S = 20.0  # that frames are looked at
+STUDENT = {4: 2.776, 9: 2.262, 19: 2.093, 39: 2.023}  # 97.5%, by degrees of freedom
+CLIENT = "import sys, urllib.request\nfor _ in urllib.request.urlopen(sys.argv[1], timeout=60): pass\n"
 
 
-@contextmanager
-def client(watched: bool) -> Iterator[None]:
-    """Follow the stream of the dashboard in a thread, as a page does, until the run is over."""
-    if not watched:
-        yield
-        return
-    over = threading.Event()
+def interval(values: list[float]) -> tuple[float, float]:
+    """Return the mean, and how far from it Student's interval of 95% reaches.
 
-    def follow() -> None:
-        while not over.wait(0.2):
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/api/stream", timeout=LIMIT_S) as stream:
-                    for _ in stream:
-                        pass
-            except OSError:
-                continue
-
-    thread = threading.Thread(target=follow)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    >>> interval([1.0, 3.0, 2.0, 2.0, 2.0])
+    (2.0, 0.8778...)
+    """
+    student = STUDENT[max(free for free in STUDENT if free <= len(values) - 1)]
+    return statistics.mean(values), student * statistics.stdev(values) / math.sqrt(len(values))
 
 
-def trained(epochs: int, watched: bool) -> tuple[float, float, float]:
-    """Return samples per second of the run, the supervisor's processor time, and that of all its processes."""
-    with tempfile.TemporaryDirectory(prefix="taut-bench-") as folder, client(watched):
-        command = [str(TAUT), "run", "--workers", str(WORKERS), "--json", "--runs-dir", folder]
-        command += ["--dashboard", str(PORT)] if watched else []
-        environment = {**os.environ, **ONE_THREAD}
-        run = subprocess.Popen(
-            [*command, str(DIGITS), "--epochs", str(epochs)], env=environment, stdout=subprocess.PIPE, text=True
-        )
-        supervisor, spent_s = psutil.Process(run.pid), {}
-        told: list[str] = []
-        reader = threading.Thread(target=lambda: told.append(run.stdout.read() if run.stdout else ""))
-        reader.start()
-        while run.poll() is None:
-            try:
-                for process in (supervisor, *supervisor.children(recursive=True)):
-                    times = process.cpu_times()
-                    spent_s[process.pid] = times.user + times.system
-                run.wait(0.1)
-            except (subprocess.TimeoutExpired, psutil.Error):
-                continue
-        reader.join()
-        if run.returncode:
-            raise SystemExit(f"the run failed with {run.returncode}")
-        outcome = json.loads(told[0])
-    return outcome["samples_per_s"], spent_s[run.pid], sum(spent_s.values())
+def ratios(pairs: int) -> list[float]:
+    """Return the logarithms of steps per second with the dashboard over those without, for pairs of blocks."""
+    from taut.cli.output.console import notes
+    from taut.dashboard.secret import new_secret
+    from taut.dashboard.server import Dashboard, listen
+    from taut.dashboard.sources import SupervisorSource
+    from taut.testing.cluster import LocalCluster
+
+    os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    found: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="taut-bench-") as name:
+        folder = Path(name)
+        (folder / "counts").write_bytes(bytes(8 * WORKERS))
+        with (
+            open(folder / "counts", "r+b") as file,
+            mmap.mmap(file.fileno(), 0) as counts,
+            LocalCluster(JOBS / "counted.py", WORKERS, folder / "run", args=[str(folder / "counts")]) as cluster,
+        ):
+            new_secret(cluster.run_dir)
+
+            def steps() -> int:
+                return sum(struct.unpack(f"{WORKERS}q", counts[:]))
+
+            def rate() -> float:
+                time.sleep(SETTLE_S)
+                first, began_s = steps(), time.perf_counter()
+                time.sleep(BLOCK_S)
+                return (steps() - first) / (time.perf_counter() - began_s)
+
+            def watched() -> float:
+                source = SupervisorSource(cluster.supervisor, secret_for_all=False)
+                with Dashboard(listen("127.0.0.1", 0), source, cluster.run_dir) as dashboard:
+                    client = subprocess.Popen([sys.executable, "-S", "-c", CLIENT, f"{dashboard.url}api/stream"])
+                    try:
+                        return rate()
+                    finally:
+                        client.kill()
+                        client.wait()
+
+            cluster.until(lambda view: len(view.workers) == WORKERS and view.train_s > WARM_S, "the run")
+            for pair in range(pairs):
+                blocks: list[Callable[[], float]] = [rate, watched] if pair % 2 == 0 else [watched, rate]
+                both = {block: block() for block in blocks}
+                found.append(math.log(both[watched] / both[rate]))
+                notes().print(f"pair {pair + 1}: {both[rate]:,.0f} steps/s, watched {both[watched]:,.0f}", style="dim")
+            cluster.supervisor.drain("enough")
+            cluster.outcome()
+    return found
 
 
-def page_growth(points: int) -> float | None:
-    """Return how many MiB the heap of the page grows from 600 points to ``points``; None without Chromium."""
+def played_run(workers: int) -> tuple[Any, Callable[[], float]]:
+    """Return a source whose every look is a second later, with new figures of each worker; and its time."""
+    from played import Played, row, view
+
+    def look_at(now: float) -> list[Any]:
+        return [
+            row(
+                rank, samples=int((100 + rank) * now), wall_s=now, compute_s=0.8 * now, wait_s=0.1 * now, steps=int(now),
+                bytes_sent=int(1000 * now), loss=(1 + 0.01 * rank) / (1 + now) + 0.02 * math.sin(now + rank),
+                staleness=4 + math.sin(now / 9 + rank), late=(int(now), int(2 * now), int(now)),
+            )
+            for rank in range(workers)
+        ]  # fmt: skip
+
+    source = Played(view(*look_at(0.0)))
+    look = source.look
+
+    def next_look() -> object:
+        now = source.view.wall_s + 1.0
+        source.view = view(*look_at(now), wall_s=now)
+        return look()
+
+    source.look = next_look  # type: ignore[method-assign,assignment]
+    return source, lambda: source.view.wall_s
+
+
+COUNT_FRAMES = """
+window.frames_ms = []; window.tasks_ms = [];
+const note = (list) => window.tasks_ms.push(...list.getEntries().map((one) => one.duration));
+new PerformanceObserver(note).observe({entryTypes: ["longtask"]});
+let last = performance.now();
+const frame = (now) => { window.frames_ms.push(now - last); last = now; requestAnimationFrame(frame); };
+requestAnimationFrame(frame);
+"""
+
+
+def page_figures(points: int, workers: int, seconds: float) -> dict[str, float] | None:
+    """Return how the page fares with ``points`` of so many workers; None without Chromium."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         return None
     from browser import Browser
-    from played import Played, row, served, until, view
+    from played import served, until
 
-    rows = [row(rank, samples=0, wall_s=0.0) for rank in range(WORKERS)]
-    source = Played(view(*rows))
-    look = source.look
-
-    def next_look() -> object:  # each look is a second later
-        now = source.view.wall_s + 1.0
-        later = [row(rank, samples=int(100 * now), wall_s=now, compute_s=now, loss=1 / now) for rank in range(WORKERS)]
-        source.view = view(*later, wall_s=now)
-        return look()
-
-    source.look = next_look  # type: ignore[method-assign,assignment]
+    source, now = played_run(workers)
     with tempfile.TemporaryDirectory() as folder, Browser(program, Path(folder) / "profile") as browser:
         if not browser.answers():
             return None
         with served(source, Path(folder), every_s=0.001) as client:
             browser.patience_s = LIMIT_S
+            browser._call(
+                "Emulation.setDeviceMetricsOverride", width=1280, height=1400, deviceScaleFactor=1, mobile=False
+            )
             browser.open(f"http://127.0.0.1:{client.port}/")
 
             def heap(reached: int) -> float:
-                until(lambda: source.view.wall_s > reached, f"{reached} points", PAGE_S)
+                until(lambda: now() > reached, f"{reached} points", PAGE_S)
                 browser._call("HeapProfiler.collectGarbage")
                 return float(browser._call("Runtime.getHeapUsage")["usedSize"]) / MIB
 
             first = heap(600)  # the curves are full: as many points as there will ever be
-            return heap(points) - first
+            grown = heap(points) - first
+        with served(source, Path(folder), every_s=1.0, history=full_history(source)) as client:  # as it is in a run
+            browser.open(f"http://127.0.0.1:{client.port}/")
+            browser.until(f"document.querySelectorAll('#workers tr').length == {workers}")
+            browser.until("document.querySelector('#losses canvas') !== null")
+            browser.value(COUNT_FRAMES)
+            use(browser, seconds)
+            frames, tasks = (sorted(browser.value(f"window.{name}")) for name in ("frames_ms", "tasks_ms"))
+    return {
+        "memory": grown,
+        "frames": len(frames) / seconds,
+        "late": 100 * sum(one for one in frames if one > 100.0) / sum(frames),
+        "middle": statistics.median(frames),
+        "most": frames[int(0.99 * len(frames))],
+        "worst": frames[-1],
+        "task": tasks[-1] if tasks else 0.0,
+    }
 
 
-def measure(repetitions: int, epochs: int) -> list[Row]:
-    rates: dict[bool, list[float]] = {True: [], False: []}
-    spent_s: dict[bool, list[float]] = {True: [], False: []}
-    whole_s: list[float] = []
-    for _ in range(repetitions):
-        for watched in (False, True):
-            rate, spent, whole = trained(epochs, watched)
-            rates[watched].append(rate)
-            spent_s[watched].append(spent)
-            whole_s.append(whole)
-    more_s = statistics.median(spent_s[True]) - statistics.median(spent_s[False])
-    cost = 100 * more_s / statistics.median(whole_s)
+def full_history(source: Any) -> Any:
+    """Return curves with as many points as there can be, a second apart."""
+    from taut.dashboard.history import MOST_POINTS, History
+
+    history = History()
+    while len(history.points) < MOST_POINTS - 60:
+        history = history.grown(source.look().mark)
+    return history
+
+
+def use(browser: Any, seconds: float) -> None:
+    """Move over the curves, and zoom in and out now and then, as a person does."""
+    at = json.loads(browser.value("JSON.stringify(document.querySelector('#losses .u-over').getBoundingClientRect())"))
+    ended, turn = time.monotonic() + seconds, 0
+    mouse = lambda kind, x, **more: browser._call(  # noqa: E731
+        "Input.dispatchMouseEvent", type=kind, x=at["x"] + x * at["width"], y=at["y"] + at["height"] / 2, **more
+    )
+    while time.monotonic() < ended:
+        turn += 1
+        mouse("mouseMoved", 0.1 + 0.8 * (turn % 50) / 50)
+        if turn % 150 == 100:
+            mouse("mousePressed", 0.3, button="left", clickCount=1)
+            mouse("mouseMoved", 0.6, button="left", buttons=1)
+            mouse("mouseReleased", 0.6, button="left", clickCount=1)
+        if turn % 150 == 0:
+            browser.value("document.querySelector('#whole').click()")
+        time.sleep(0.02)
+
+
+def share_lost(logarithm: float) -> float:
+    """Return the share of throughput that is lost, in percent.
+
+    >>> round(share_lost(math.log(0.99)), 6)
+    1.0
+    """
+    return 100 * (1 - math.exp(logarithm))
+
+
+def measure(pairs: int) -> list[Row]:
+    mean, reach = interval(found := ratios(pairs))
     rows = [
-        row("throughput watched / unwatched", statistics.median(rates[True]) / statistics.median(rates[False]), "x"),
-        row("processor time of watching, of all that the run takes", cost, "%", at_most=1.0),
-        row("processor time of a run: supervisor and workers", statistics.median(whole_s), "s"),
+        row("throughput that watching takes", share_lost(mean), "%", at_most=1.0),
+        row("lower end of its interval of 95%", share_lost(mean + reach), "%"),
+        row("upper end", share_lost(mean - reach), "%"),
+        row("pairs of blocks", len(found), ""),
     ]
-    rows.append(load())
-    return rows
+    return [*rows, load()]
 
 
-def page(points: int) -> list[Row]:
-    growth = page_growth(points)
-    if growth is None:
+def page(points: int, workers: int, seconds: float) -> list[Row]:
+    found = page_figures(points, workers, seconds)
+    if found is None:
         raise SystemExit("error: no chromium here; try: apt-get install chromium")
-    return [row(f"page memory growth over {points} points", growth, "MiB", at_most=50.0), load()]
+    who = f"{workers} workers"
+    return [
+        row(f"page memory growth over {points} points, {who}", found["memory"], "MiB", at_most=50.0),
+        row(f"frames per second while it is used, {who}", found["frames"], "1/s", at_least=30.0),
+        row("time between two frames, median", found["middle"], "ms"),
+        row("of 100 frames, the second longest", found["most"], "ms", at_most=100.0),
+        row("the longest", found["worst"], "ms"),
+        row("longest task of the page's script", found["task"], "ms"),
+        load(),
+    ]
 
 
 def load() -> Row:
@@ -159,13 +254,17 @@ def load() -> Row:
 
 def main(args: argparse.Namespace) -> None:
     if args.page:
-        report("watch_page", page(2000 if args.quick else args.points), args)
+        name = "watch_page" if args.workers == WORKERS else f"watch_page_{args.workers}"
+        seconds = 5.0 if args.quick else FRAMES_S
+        report(name, page(2000 if args.quick else args.points, args.workers, seconds), args)
     else:
-        report("watch", measure(1, 60) if args.quick else measure(3, 60), args)
+        report("watch", measure(5 if args.quick else args.pairs), args)
 
 
 if __name__ == "__main__":
     parser = arguments(__doc__ or "")
-    parser.add_argument("--page", action="store_true", help="the page's memory alone")
+    parser.add_argument("--pairs", type=int, default=20, help="of blocks, with and without the dashboard")
+    parser.add_argument("--page", action="store_true", help="the page's memory and frames, in Chromium")
     parser.add_argument("--points", type=int, default=100_000, help="that the page is fed with")
+    parser.add_argument("--workers", type=int, default=WORKERS, help="that the page shows")
     main(parser.parse_args())

@@ -6,6 +6,7 @@ import gc
 import glob
 import os
 import sys
+from typing import Any
 
 import examples
 import hypothesis
@@ -34,13 +35,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """All tests, side by side: one server of zygotes for all processes, which is ready when they have collected."""
+    """All tests, side by side: one server of zygotes for all processes, and of these processes themselves."""
     config = session.config
     conducts = not hasattr(config, "workerinput") and config.getoption("numprocesses", None)
     if conducts and config.args_source is pytest.Config.ArgsSource.TESTPATHS and sys.platform == "linux":
         import forked_zygotes
 
         forked_zygotes.server_address()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs: list[Any]) -> None:
+    """The processes that run tests side by side are forks of the server, too: each would import torch and numba anew."""
+    if "forked_zygotes" in sys.modules:
+        for spec in specs:
+            spec.python = sys.modules["forked_zygotes"].python_for_tests()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

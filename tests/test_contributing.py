@@ -37,8 +37,8 @@ class Tree:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.touched: set[str] = set()
-        for name in ("src", "docs", "tests", "bench", "examples"):
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("src", "docs", "tests", "bench", "examples"):  # with the byte code: files keep their times
+            shutil.copytree(ROOT / name, folder / name)
         for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff", "mkdocs.yml", "pyproject.toml"):
             shutil.copy(ROOT / name, folder / name)
 

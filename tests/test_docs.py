@@ -300,7 +300,9 @@ def test_flags_exist(page: Path) -> None:
         for block in blocks(page, language):
             spans += [line for line in block.body.splitlines() if re.search(r"\btaut (run|worker|supervisor|demo)", line)]
     commands = typer.main.get_command(app)
-    known = {name for each in [commands, *commands.commands.values()] for p in each.params for name in p.opts}  # type: ignore[attr-defined]
+    own = [commands, *commands.commands.values()]  # type: ignore[attr-defined]
+    own += [inner for each in own[1:] for inner in getattr(each, "commands", {}).values()]
+    known = {name for each in own for p in each.params for name in p.opts}
     used = {flag for span in spans for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)}
     assert used
     assert used <= known

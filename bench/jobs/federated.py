@@ -3,6 +3,11 @@ convolutions of 32 and 64 channels, each with 2x2 pooling, 512 units), plain SGD
 
 Each worker writes ``OUT/RANK.json``: the test accuracy after each round, up to the first that reaches the target. All
 workers see the same model, so all stop after the same round.
+
+``--state FILE --for-s S``: a worker alone stops after the first round that ends later than that, and leaves its weights
+and accuracies in the file, from which the next call goes on. A round begins with the weights alone, so nothing else is
+needed; the next call must be given other seeds (``--seed`` of ``taut run`` and ``seed=`` of ``fedavg``), or it would draw
+the first call's clients again.
 """
 
 from __future__ import annotations
@@ -54,6 +59,8 @@ def main() -> None:
     parser.add_argument("--target", type=float, default=0.97)
     parser.add_argument("--samples", type=int, default=None, help="of the training set, the first so many")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--state", type=Path, help="where a worker alone goes on, and where it stops")
+    parser.add_argument("--for-s", type=float, default=float("inf"))
     args = parser.parse_args()
     torch.set_num_threads(1)
     (x, y), test = load(args.data, "train", args.samples), load(args.data, "t10k")
@@ -62,15 +69,23 @@ def main() -> None:
     assert sum(each.numel() for each in model.parameters()) == SIZES[args.model]
     optimizer = torch.optim.SGD(model.parameters(), lr=args.rate)
     accuracies: list[float] = []
+    if args.state and args.state.exists():
+        before = torch.load(args.state, weights_only=True)
+        model.load_state_dict(before["model"])
+        accuracies = before["accuracies"]
     with taut.join(model, optimizer) as worker:
         begun_s = time.monotonic()
-        for round in worker.rounds(parts, args.rounds):
+        for round in worker.rounds(parts, args.rounds - len(accuracies)):
             for client in round:
                 for inputs, targets in client.batches((x[client.data], y[client.data]), 10, epochs=args.epochs):
                     worker.step(F.cross_entropy(model(inputs), targets))
             accuracies.append(accuracy(model, *test))
-            worker.print(f"round {round.number + 1}: {accuracies[-1]:.4f}", flush=True)
-            if accuracies[-1] >= args.target:
+            worker.print(f"round {len(accuracies)}: {accuracies[-1]:.4f}", flush=True)
+            if args.state:
+                part = args.state.with_suffix(".part")
+                torch.save({"model": model.state_dict(), "accuracies": accuracies}, part)
+                os.replace(part, args.state)
+            if accuracies[-1] >= args.target or time.monotonic() - begun_s > args.for_s:
                 break
         record = {"accuracies": accuracies, "seconds": time.monotonic() - begun_s, "steps": worker.steps}
     part = args.out / f"{worker.rank}.json.part"

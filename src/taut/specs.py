@@ -149,7 +149,7 @@ def settings_of(kind: type[Any]) -> dict[str, Any]:
 def reader_of(hint: Any) -> Reader:
     """Return the function that turns a text, or a value of a table, into what the annotation ``hint`` asks for."""
     words = _words(hint)
-    if len(words - {"int", "float"}) > 1 or not words:
+    if not words or ("str" in words and len(words) > 1):
         return _guess
     return truth if "bool" in words else text if "str" in words else number if "float" in words else whole
 

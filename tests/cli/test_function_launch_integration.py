@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked_zygotes import taut_command
 
 import taut
 from taut.cli.function_launch import LaunchFailed, launch
@@ -52,9 +53,12 @@ def test_a_function_is_trained_and_its_result_comes_back(trainer: str, capfd: py
     assert "replicas: identical" in capfd.readouterr().out, "the run's output comes into the cell"
 
 
-def test_what_goes_wrong_is_said(trainer: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_goes_wrong_is_said(
+    trainer: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     import mine_to_train
 
+    monkeypatch.setattr("taut.cli.function_launch.TAUT", taut_command())
     with pytest.raises(LaunchFailed, match="no such column"):
         launch(mine_to_train.fails, workers=1, quiet=True)
     with pytest.raises(Misuse, match="did you mean 'sync'"):

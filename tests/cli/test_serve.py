@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from forked_zygotes import taut_command
 from typer.testing import CliRunner
 
 from taut.cli.main import app
@@ -30,7 +30,6 @@ def build():
 def other():
     return nn.Linear(1, 1)
 """
-TAUT = [sys.executable, "-m", "taut"]
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def place(tmp_path: Path) -> Path:
 
 @contextmanager
 def serving(place: Path, tier: str, *more: str) -> Iterator[str]:
-    words = [*TAUT, "serve", "tiers.py:build", "--tier", tier, "--keys", f"{tier}/keys", *more]
+    words = [*taut_command(), "serve", "tiers.py:build", "--tier", tier, "--keys", f"{tier}/keys", *more]
     with subprocess.Popen(words, cwd=place, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
@@ -59,7 +58,7 @@ def serving(place: Path, tier: str, *more: str) -> Iterator[str]:
 
 
 def answered(place: Path, *more: str) -> tuple[list[list[str]], str]:
-    words = [*TAUT, "serve", "tiers.py:build", "--tier", "device", "--views", "views.npy", *more]
+    words = [*taut_command(), "serve", "tiers.py:build", "--tier", "device", "--views", "views.npy", *more]
     done = subprocess.run(words, cwd=place, check=True, capture_output=True, text=True, timeout=120)
     return [line.split("\t") for line in done.stdout.splitlines()], done.stderr
 
@@ -87,6 +86,7 @@ def test_a_device_asks_the_edge_which_asks_the_cloud_integration(place: Path) ->
         (["tiers.py:none", "--tier", "edge"], "expected a function 'none'"),
         (["none.py:build", "--tier", "edge"], "with a file that exists"),
         (["tiers.py:build", "--tier", "edge", "--weights", "views.npy"], "expected the weights of tiers.py:build"),
+        (["tiers.py:build", "--tier", "edge", "--weights", "none"], "--weights none, which cannot be read"),
     ],
 )
 def test_misuse(words: list[str], told: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,6 +165,37 @@ def test_learning_rates_and_a_global_batch(tmp_path: Path, capsys: pytest.Captur
     assert taut("--json", *machines, "--scale-lr", "linear", *job, "--batch-size", "40") == 0
     assert json.loads(capsys.readouterr().out)["scenario"]["scale_lr"] == "linear"
     assert taut("--quiet", *machines, *job, "--global-batch", "120") == 0
-    assert taut("--quiet", *machines, "--scale-lr", "linear", *job, "--global-batch", "120") == 1
+    assert taut("--quiet", *machines, "--scale-lr", "linear", *job, "--global-batch", "120") == 2
     assert taut(*machines, "--scale-lr", "cubic", *job) == 2
     assert "--scale-lr = 'cubic'" in capsys.readouterr().err
+
+
+def test_a_script_that_raises_is_shown_with_its_own_lines_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    early, late = tmp_path / "early.py", tmp_path / "late.py"
+    early.write_text('raise KeyError("early")\n')
+    late.write_text(OWN_LOOP + "        if worker.steps == 3:\n            raise KeyError('late')\n")
+    for script, options in ((early, ()), (early, ("--step", "10ms")), (late, ("--step", "10ms"))):
+        assert taut("-n", "2", *options, str(script)) == 1
+        told = capsys.readouterr().err
+        assert "Traceback" in told and f'File "{script}"' in told and "KeyError" in told
+        assert "runpy" not in told and "fibers.py" not in told
+
+
+def test_clients_may_outnumber_simulated_workers(capsys: pytest.CaptureFixture[str]) -> None:
+    job = str(Path(__file__).parents[1] / "simulator" / "script" / "clients_job.py")
+    assert taut("-n", "2", "--step", "10ms", "--clients", "8", "--json", job, "--clients", "8") == 0
+    assert json.loads(capsys.readouterr().out)["scenario"]["strategy"] == "fedavg:clients=8"
+    assert taut("-n", "2", "--step", "10ms", "--clients", "8", "--strategy", "sync", job) == 2
+
+
+def test_a_run_that_scores_end_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    job = str(Path(__file__).parents[1] / "simulator" / "script" / "evaluated_job.py")
+    words = ("-n", "2", "--step", "10ms", "--validate-every", "20steps", "--stop-early", "2")
+    assert taut(*words, job) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "evaluations: 5, the last one 4 after 1." in printed
+    assert "stopped early: no better score in 2 evaluations since 4 after 60 steps" in printed
+    assert taut("-n", "2", "--step", "10ms", "--stop-early", "2", job) == 2
+    assert "expected how often to evaluate" in capsys.readouterr().err

@@ -34,7 +34,7 @@ def leaves(kind: inspect.Type, path: str = "") -> Iterator[tuple[str, inspect.Ty
             inner = [(field.name, field.type) for field in kind.fields]
         case inspect.UnionType():
             inner = [("", each) for each in kind.types]
-        case inspect.ListType():
+        case inspect.ListType() | inspect.VarTupleType():
             inner = [("[]", kind.item_type)]
         case inspect.TupleType():
             inner = [("()", each) for each in kind.item_types]
@@ -52,7 +52,9 @@ def test_every_field_of_every_message_has_bounds(kind: type[m.Message]) -> None:
                 assert each.ge is not None, path
                 assert each.le is not None, path
                 assert math.isfinite(each.ge * each.ge + each.le * each.le), f"{path}: its square is not finite"
-            case inspect.StrType() | inspect.BytesType() | inspect.ListType() | inspect.DictType():
+            case (
+                inspect.StrType() | inspect.BytesType() | inspect.ListType() | inspect.VarTupleType() | inspect.DictType()
+            ):
                 assert each.max_length is not None, path
             case inspect.StructType() | inspect.UnionType() | inspect.TupleType():
                 pass

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from taut.core.pacing import FIRST_NBYTES, LEAST_NBYTES, LONG_S, MOST_NBYTES, Window
 
 
-def send_all(total: int, bytes_per_s: float, latency_s: float) -> tuple[float, float]:
+def send_all(total: int, bytes_per_s: float, latency_s: float, busy_s: float = 0.0) -> tuple[float, float]:
     """Send ``total`` bytes over a link, as the window allows; return how long it took, and how long a heartbeat would
-    have waited at most behind what was under way."""
+    have waited at most behind what was under way. ``busy_s``: what an answer takes, after the first second."""
     window, now, free_s, longest_s = Window(1 << 20), 0.0, 0.0, 0.0
     arrivals: list[tuple[float, int]] = []  # of the receiver's word, and how far it is then
     while window.done < total:
@@ -19,7 +19,7 @@ def send_all(total: int, bytes_per_s: float, latency_s: float) -> tuple[float, f
             part = min(window.part_nbytes, total - window.offset)
             window.sent(part, now)
             free_s = max(free_s, now) + part / bytes_per_s
-            arrivals.append((free_s + 2 * latency_s, window.offset))
+            arrivals.append((free_s + 2 * latency_s + (busy_s if now > 1.0 else 0.0), window.offset))
         longest_s = max(longest_s, free_s - now)
         now, done = arrivals.pop(0)
         window.seen(done, now)
@@ -34,6 +34,26 @@ def test_a_heartbeat_waits_for_little_and_the_link_is_used(kbit: int) -> None:
     slow_s = LEAST_NBYTES / bytes_per_s
     assert longest_s <= max(2 * LONG_S, 2 * slow_s, FIRST_NBYTES / bytes_per_s)
     assert took_s < 1.25 * total / bytes_per_s + 0.5
+
+
+@pytest.mark.parametrize("latency_s", [0.05, 0.3, 0.5])
+@pytest.mark.parametrize("kbit", [256, 1_000, 10_000, 100_000])
+def test_a_far_link_is_used_as_a_near_one(kbit: int, latency_s: float) -> None:
+    """By the whole time that a part took, a round trip of 0.6 s looked like a long queue: 10 Mbit/s carried a 23rd."""
+    bytes_per_s = kbit * 125.0
+    total = int(60 * bytes_per_s)
+    took_s, longest_s = send_all(total, bytes_per_s, latency_s)
+    assert took_s < 2.5 * total / bytes_per_s
+    assert longest_s <= max(3 * LONG_S, FIRST_NBYTES / bytes_per_s)
+
+
+@pytest.mark.parametrize("kbit", [1_000, 10_000, 100_000])
+def test_a_receiver_that_has_much_to_do_is_not_taken_for_a_full_link(kbit: int) -> None:
+    """A smaller window does not help there."""
+    bytes_per_s = kbit * 125.0
+    total = int(60 * bytes_per_s)
+    took_s, _ = send_all(total, bytes_per_s, latency_s=0.005, busy_s=0.6)
+    assert took_s < 4 * total / bytes_per_s
 
 
 @given(st.integers(1, 3_000_000), st.floats(1e3, 1e10), st.floats(0.0, 0.5))

@@ -22,6 +22,7 @@ SCHEMAS = {  # the digest of every version; a change of the messages is a new ve
     8: "6fa473c4e313fe3e",
     9: "f3ab81c9cd237e83",
     10: "c05fd8dba0d4533f",
+    11: "8a2d264b4f5773b1",
 }
 KINDS = [kind for family in (m.PeerMessage, m.WorkerMessage, m.SupervisorMessage) for kind in get_args(family)]
 BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
@@ -36,7 +37,7 @@ def described(kind: inspect.Type) -> str:
             inner = [str(kind.tag)] + [n + described(field.type) for n, field in zip(names, kind.fields, strict=True)]
         case inspect.UnionType():
             inner = sorted(described(each) for each in kind.types)
-        case inspect.ListType():
+        case inspect.ListType() | inspect.VarTupleType():
             inner = [described(kind.item_type)]
         case inspect.DictType():
             inner = [described(kind.key_type), described(kind.value_type)]

@@ -26,6 +26,7 @@ SCRIPTS = (
     "format.js",
     "orders.js",
     "hosts.js",
+    "staleness.js",
     "compare.js",
     "metrics.js",
     "elements.js",
@@ -36,8 +37,29 @@ EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='ow
 
 
 def test_the_page_is_small() -> None:
-    assert sum(len(read_page(name)) for name in OWN) < 60_000
+    assert sum(len(read_page(name)) for name in OWN) < 64_000
     assert sum(len(read_page(name)) for name in FILES) < 120_000
+
+
+@pytest.mark.parametrize(("late", "expected"), [((5, 4, 1), ["50%", "40%", "10%"]), ((), None)])
+def test_the_staleness_of_updates_is_drawn_as_a_histogram(
+    late: tuple[int, ...], expected: list[str] | None, tmp_path: Path, browser: Browser
+) -> None:
+    rows = [row(0, late=late), row(1, late=tuple(2 * count for count in late))]
+    with served(Played(view(*rows)), tmp_path) as client:
+        assert client.ask("/api/staleness").json["lines"] == (
+            [] if not late else [[None, [0] * 3, [15, 12, 3]], [0, [0] * 3, [5, 4, 1]], [1, [0] * 3, [10, 8, 2]]]
+        )
+        browser.open(f"http://127.0.0.1:{client.port}/")
+        browser.until("document.querySelectorAll('#workers tr').length == 2")
+        if expected is None:
+            assert browser.value("document.querySelector('#staleness').closest('figure').hidden")
+        else:
+            browser.until("document.querySelector('#staleness canvas') !== null")
+            choose = "const chosen = document.querySelector('#staleof'); chosen.value = '1'"
+            browser.value(f"{choose}; chosen.dispatchEvent(new Event('change'))")
+            told = browser.value("document.querySelector('#staleness').getAttribute('aria-label')")
+            assert "up to 1 steps 50.0%, up to 2 steps 40.0%, up to 3 steps 10.0%" in told
 
 
 def test_nothing_comes_from_elsewhere() -> None:

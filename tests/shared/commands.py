@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from forked_zygotes import taut_command
+
 PATIENCE_S = 200.0
 JOB = str(Path(__file__).resolve().parents[1] / "integration" / "job.py")
 
@@ -22,15 +24,16 @@ JOB = str(Path(__file__).resolve().parents[1] / "integration" / "job.py")
 class Command:
     """`taut ARGS` (or `python ARGS`), in the folder ``cwd``. ``said``: its lines so far.
 
-    ``before``: words that start it."""
+    ``before``: words that start it; ``program``: ``forked`` is ``taut`` in a fork of the tests' server."""
 
     def __init__(
         self, cwd: Path, *args: str, program: str = "taut", before: Sequence[str] = (), **environment: str
     ) -> None:
         self.said: list[str] = []
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        start = [*before, sys.executable, *(["-m", "taut"] if program == "taut" else [])]
         self.process = subprocess.Popen(
-            [*before, sys.executable, *(["-m", "taut"] if program == "taut" else []), *args],
+            [*(taut_command() if program == "forked" else start), *args],
             cwd=cwd,
             env=os.environ | {"PYTHONUNBUFFERED": "1", "COLUMNS": "200"} | environment,
             stdout=subprocess.PIPE,

@@ -15,12 +15,14 @@ import contextlib
 import json
 import os
 import select
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable
 from typing import BinaryIO, NamedTuple, NoReturn
 
@@ -32,7 +34,11 @@ COMMANDS = (
     "taut.cli.main",
     "taut.supervisor.service",
     "taut.supervisor.control",
+    "taut.comparison",
+    "taut.transport.zmq.factory",
 )  # what commands need besides
+LIBRARIES = ("pydantic.type_adapter", "sklearn.datasets", "matplotlib.pyplot")  # typer's, the tests' scripts', figures'
+_TESTS = "import sys; exec(sys.argv.pop())"  # the program of a process that runs tests: execnet gives it the code
 _PREPARE = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import forked_zygotes; del sys.path[0]"
 
 
@@ -55,6 +61,11 @@ def script_command(path: object) -> list[str]:
         *taut_command("import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"),
         str(path),
     ]
+
+
+def python_for_tests() -> str:
+    """Return the command line of a Python, for execnet, that is a fork: it runs tests, and its engines are real ones."""
+    return shlex.join(taut_command(_TESTS))
 
 
 _servers: list[subprocess.Popen[bytes]] = []
@@ -109,8 +120,11 @@ def serve(descriptor: int) -> None:
     gc.disable()
     for name in (*PRELOADED, *COMMANDS):
         importlib.import_module(name)
-    with contextlib.suppress(ImportError):
-        importlib.import_module("pydantic")  # some versions of typer load it late
+    for name in LIBRARIES:
+        with contextlib.suppress(ImportError):  # an environment of an extra may lack some
+            importlib.import_module(name)
+    for each in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # torch's: a moment of each fork's end
+        each.atexit = False
     prepare_kernels(kernels_of(["tether"]), lambda done, wanted: None)  # the codec of most tests
     gc.freeze()
     sys.path.remove("")  # as a zygote does
@@ -185,8 +199,9 @@ def _become_command(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _take_surroundings(environment, folder)
     sys.argv = ["taut", *words]
-    LocalEngine._launch = ForkedEngine._launch  # type: ignore[method-assign]
-    os.execve = _become_program
+    if program != _TESTS:
+        LocalEngine._launch = ForkedEngine._launch  # type: ignore[method-assign]
+        os.execve = _become_program
     gc.enable()
     code = _exit_code_of(program)
     threading._shutdown()  # type: ignore[attr-defined]

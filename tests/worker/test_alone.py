@@ -63,6 +63,27 @@ def test_whoever_asks_sees_what_was_trained_alone() -> None:
     assert np.array_equal(one.params.vector, state)
 
 
+def test_what_was_trained_alone_is_not_taken_for_one_step() -> None:
+    one = replica("tether")
+    move = np.float32(2.0**-12)
+    assert not one.fall_behind()  # the first steps say how far the optimizer moves, and how
+    for _ in range(4):
+        one.params.vector[:] += move
+        one.steps += 1
+        one.emit()
+    size = one.codec_state.step_size.size
+    assert size == pytest.approx(2.0**-12, rel=0.01) and one.codec_state.step_size.normalized
+    assert one.fall_behind()
+    one.params.vector[:] += 1000 * move
+    one.steps += 1000
+    one.emit()
+    assert one.codec_state.step_size.size == pytest.approx(size, rel=0.01)
+    one.params.vector[:] += move
+    one.steps += 1
+    one.emit()
+    assert one.codec_state.step_size.size == pytest.approx(size, rel=0.01)
+
+
 @pytest.mark.parametrize("codec", ["threshold:tau=2^-8", "topk:density=0.1", "dense"])
 def test_codecs_that_keep_a_residual_do_not_fall_behind(codec: str) -> None:
     one = replica(codec)

@@ -20,6 +20,7 @@ from taut.config import resolve
 from taut.errors import Misuse, TautError
 
 JOB = Path(__file__).parent / "jobs" / "function.py"
+TAUT = [sys.executable, "-m", "taut"]
 ELSEWHERE = ("hosts", "engine", "ray_address")  # settings of runs on other machines: a pickle must not travel
 
 
@@ -78,7 +79,7 @@ def launch(
         (folder / "path.json").write_text(json.dumps(sys.path), encoding="utf-8")
         run_name = str(settings.get("name") or f"{_plain(function)}-{os.urandom(3).hex()}")
         words = ["--workers", workers, *_flags({**settings, "name": run_name})]
-        command = [sys.executable, "-m", "taut", "run", *map(str, words), *(["--quiet"] if quiet else [])]
+        command = [*TAUT, "run", *map(str, words), *(["--quiet"] if quiet else [])]
         code, last = _seen_through([*command, str(JOB), str(folder)], quiet)
         runs_dir = str(settings.get("runs_dir") or resolve({}).runs_dir)
         if code == Misuse.exit_code:

@@ -33,7 +33,7 @@ app = typer.Typer(
 
 
 COMMANDS = (  # in the order of the help; each is a function in a module of its name
-    "run resume demo supervisor worker slurm dashboard drain token runs show top plot export strategies "
+    "run resume demo supervisor worker slurm dashboard drain steer token runs show top plot export strategies "
     "simulate compare probe advise topology codecs data pack serve "
 )
 PARSERS = {"run": WithDashboard, "resume": WithDashboard, "supervisor": SupervisorCommand, "codecs": CodecsCommand}
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except TautError as error:
         if _Debug.wanted:
             traceback.print_exc()
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write("\n".join([f"error: {error}", *getattr(error, "__notes__", ()), ""]))
         sys.exit(error.exit_code)
     except OSError as error:
         if _Debug.wanted:

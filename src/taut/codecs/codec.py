@@ -36,7 +36,6 @@ Vector = Any  # float32, one-dimensional, contiguous: a NumPy array, or a torch 
 Shapes = Sequence[tuple[int, ...]]
 BLOCK = 64
 FLUSH_RANGE = 2**30  # elements that are scanned at once at the end of a run
-LEAST_NONZERO = 0.25  # share of the weights from which a scale is taken
 SMOOTHING_STEPS = 64.0  # over how many calls of emit the reported density is smoothed
 
 
@@ -65,6 +64,8 @@ class State:
     density: float = 0.0
     words_sent: int = 0
     steering: Any = None  # of an adaptive limit: see ``taut.codecs.math.density_control``
+    steps: int = 1  # of the optimizer since the last call of emit
+    step_size: Any = None  # that a limit follows: see ``taut.codecs.math.step_size``
     memory: Any = None  # of a compressor: see ``taut.codecs.compressor``
     _weight: float = field(default=0.0, repr=False)
 
@@ -82,14 +83,10 @@ class State:
         """Return the bytes of the vectors and buffers that the codec keeps beside w."""
         return sum(int(held.nbytes) for held in (self.b, self.words, self.r, self.before) if held is not None)
 
-    def weight_scale(self, share: float) -> float:
-        """Return the power of two nearest to ``share`` of the median |weight| (of a sample), or 0.0. Zeros say nothing of
-        the scale; nor do the other weights, where they are fewer than ``LEAST_NONZERO`` of all."""
-        sizes = self.kernels.sample(self.b, None, 0, self.size)
-        nonzero = sizes[sizes > 0.0]
-        if len(nonzero) < max(1, LEAST_NONZERO * len(sizes)):
-            return 0.0
-        return math.ldexp(1.0, round(math.log2(share * float(np.median(nonzero)))))
+    @property
+    def measured(self) -> bool:
+        """Return whether the codec has what it takes from the optimizer's first steps, so that it may miss others."""
+        return self.step_size is None or self.step_size.measured > 0
 
     def note(self, sent: int, scanned: int) -> None:
         """Count a call of ``emit``: ``sent`` of ``scanned`` elements were sent."""

@@ -38,6 +38,7 @@ _SCRIPTS = (
     "format.js",
     "orders.js",
     "hosts.js",
+    "staleness.js",
     "compare.js",
     "metrics.js",
     "elements.js",
@@ -80,6 +81,7 @@ class App:
             Route("/api/points", self._points),
             Route("/api/topology", self._topology),
             Route("/api/hosts", self._hosts_now),
+            Route("/api/staleness", self._staleness),
             *StoredRoutes(source).routes(),
             Route("/api/drain", self._drain_run, methods=["POST"]),
             Route("/api/checkpoint", self._checkpoint, methods=["POST"]),
@@ -174,6 +176,9 @@ class App:
 
     async def _hosts_now(self, _: Request) -> Response:
         return _json(Hosts(self.poller.seen.hosts))
+
+    async def _staleness(self, _: Request) -> Response:
+        return _json(self.poller.history.staleness.view())
 
     async def _drain(self, request: Request) -> Response:
         rank, given = _rank(request), await self._given(request, DrainRequest)

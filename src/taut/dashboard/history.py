@@ -8,7 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from taut.core.messages import Statistics
+from taut.core.staleness_counts import Counts
 from taut.dashboard.records import PARTS, CurvePoint, WorkerPoint
+from taut.dashboard.staleness_window import StalenessWindow
 from taut.supervisor.metrics import finite, time_split
 
 MOST_POINTS = 512
@@ -24,6 +26,7 @@ class ProgressMark(Struct, frozen=True):
     loss: float | None
     there: Mapping[int, Statistics] = {}
     consensus: float | None = None
+    late: Mapping[int, Counts] = {}  # how late updates were, of all workers that ever were
 
 
 class History(Struct, frozen=True):
@@ -43,16 +46,17 @@ class History(Struct, frozen=True):
     points: tuple[CurvePoint, ...] = ()
     last: ProgressMark | None = None
     halvings: int = 0
+    staleness: StalenessWindow = StalenessWindow()
 
     def grown(self, mark: ProgressMark) -> History:
         """Add this mark, if it is time for another point."""
-        last = self.last
+        last, staleness = self.last, self.staleness.grown(mark.time_s, mark.late)
         if last is None:
-            return replace(self, last=mark)
+            return replace(self, last=mark, staleness=staleness)
         if mark.time_s - last.time_s < self.every_s:
-            return self
+            return replace(self, staleness=staleness)
         points = (*self.points, _point(last, mark))
-        grown = replace(self, points=points, last=mark)
+        grown = replace(self, points=points, last=mark, staleness=staleness)
         return grown if len(points) <= MOST_POINTS else grown._halved()
 
     def _halved(self) -> History:

@@ -59,7 +59,8 @@ class Poller:
             fresh = sent is None or history.halvings != sent.halvings
             points = history.points if sent is None or fresh else history.points[len(sent.points) :]
             events = seen.events_after(after, latest=sent is None)
-            yield _message(StreamMessage(seen.run, seen.workers, events, points, fresh, seen.topology, seen.hosts))
+            late = history.staleness.view()
+            yield _message(StreamMessage(seen.run, seen.workers, events, points, fresh, seen.topology, seen.hosts, late))
             if ending:
                 return
             sent, after = history, max([after, *(event.number for event in events.events)])

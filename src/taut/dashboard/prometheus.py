@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
+from taut.core.staleness_counts import BOUNDS, BUCKETS
 from taut.dashboard.view_model import Seen
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -54,6 +56,7 @@ def _lines(seen: Seen) -> Iterator[str]:
         for part, seconds in one.parts.items()
     ]
     yield from _family("taut_time_seconds_total", "counter", "Time of a worker, by what it went into.", spent)
+    yield from _staleness(seen)
     for field, (name, text) in _HOSTS.items():
         told = [({"run": run.run, "host": one.host}, getattr(one, field)) for one in seen.hosts]
         yield from _family(name, "gauge", text, told)
@@ -61,6 +64,18 @@ def _lines(seen: Seen) -> Iterator[str]:
         ({"run": run.run, "worker": str(one.rank), "state": one.state}, int(one.state != "gone")) for one in workers
     ]
     yield from _family("taut_worker_present", "gauge", "1 while a worker takes part.", present)
+
+
+def _staleness(seen: Seen) -> Iterator[str]:
+    """Yield the buckets of the staleness, each with all before it, as ``histogram_quantile`` wants them."""
+    whole = [*map(str, BOUNDS), "+Inf"]
+    buckets = [
+        ({"run": seen.run.run, "worker": str(rank), "le": bound}, reached)
+        for rank, late in sorted(seen.late.items())
+        for bound, reached in zip(whole, accumulate((*late, *[0] * (BUCKETS - len(late)))), strict=True)
+    ]
+    text = "Updates that were included within so many steps."
+    yield from _family("taut_update_staleness_steps_bucket", "counter", text, buckets)
 
 
 def _family(name: str, kind: str, text: str, values: Sequence[tuple[dict[str, str], float | None]]) -> Iterator[str]:

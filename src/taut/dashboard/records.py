@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from taut.core.messages import TIME_PARTS
+from taut.core.staleness_counts import BOUNDS
 
 PARTS = (*TIME_PARTS, "other")  # of a worker's time
 
@@ -225,6 +226,23 @@ class Metrics(Struct, frozen=True):
     images: tuple[ImageLine, ...] = ()
 
 
+class StalenessLine(Struct, frozen=True, array_like=True):
+    """How many updates were how late, by the buckets of ``core/staleness_counts.py``: in the last minute, and in all.
+    ``rank``: null for all workers together."""
+
+    rank: int | None
+    minute: tuple[int, ...]
+    whole: tuple[int, ...]
+
+
+class StalenessView(Struct, frozen=True):
+    """``GET /api/staleness``. ``bounds``: of the buckets, in steps; the last one has none. ``lines``: all workers
+    together first; none where workers meet in rounds, and no update is late."""
+
+    bounds: tuple[int, ...] = BOUNDS
+    lines: tuple[StalenessLine, ...] = ()
+
+
 class StreamMessage(Struct, frozen=True):
     """One message of ``GET /api/stream``: the run and its workers now, and the events and points that are new since the
     message before. ``fresh``: these points are all there are, and replace what was sent before."""
@@ -236,6 +254,7 @@ class StreamMessage(Struct, frozen=True):
     fresh: bool
     topology: TopologyMap = TopologyMap()
     hosts: tuple[HostLine, ...] = ()
+    staleness: StalenessView = StalenessView()
 
 
 class EmptyRequest(Struct, frozen=True, forbid_unknown_fields=True):

@@ -112,7 +112,9 @@ class StoreSource:
             if one.joined <= record.time and (one.gone is None or one.gone > record.time)
         }
         samples = sum(one.samples for one in self._latest.values())
-        self.history = self.history.grown(ProgressMark(time_s, samples, finite(total(there.values()).loss), there))
+        late = {rank: one.late for rank, one in self._latest.items() if one.late}
+        loss = finite(total(there.values()).loss)
+        self.history = self.history.grown(ProgressMark(time_s, samples, loss, there, late=late))
 
 
 def obeyed(run_dir: Path, given: Order) -> str:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from taut.core.messages import HostUse, Statistics
+from taut.core.staleness_counts import Counts
 from taut.dashboard.history import ProgressMark
 from taut.dashboard.records import EventLine, Events, HostLine, RunLine, State, TopologyMap, WorkerLine, Workers
 from taut.dashboard.topology_map import topology_map
@@ -30,6 +31,7 @@ class Seen(Struct, frozen=True):
     workers: Workers
     events: tuple[EventLine, ...]
     there: Mapping[int, Statistics] = {}  # of the workers that take part
+    late: Mapping[int, Counts] = {}  # how late updates were, of all workers that ever were
     hosts: tuple[HostLine, ...] = ()
     traffic: Mapping[tuple[int, int], int] = {}  # bytes between two workers, both ways
 
@@ -40,7 +42,7 @@ class Seen(Struct, frozen=True):
     @property
     def mark(self) -> ProgressMark:
         run = self.run
-        return ProgressMark(run.wall_s, run.samples, run.loss, self.there, run.consensus)
+        return ProgressMark(run.wall_s, run.samples, run.loss, self.there, run.consensus, self.late)
 
     @property
     def topology(self) -> TopologyMap:
@@ -74,9 +76,8 @@ def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcom
     )
     shown = [each for each in view.events if each.number > 0]
     events = tuple(EventLine(each.number, each.time_s, short(each.kind), short(each.text)) for each in shown)
-    return Seen(
-        line, worker_lines(view.workers), events, _there(view.workers), host_lines(view.workers), _traffic(view.workers)
-    )
+    rows = view.workers
+    return Seen(line, worker_lines(rows), events, _there(rows), _late(rows), host_lines(rows), _traffic(rows))
 
 
 def from_store(
@@ -110,7 +111,7 @@ def from_store(
     lines = worker_lines(rows)
     ended = isinstance(outcome.get("workers"), Mapping)  # before that, the store does not know
     untold = tuple(replace(each, suspicion=None, refused=each.refused if ended else None) for each in lines.workers)
-    return Seen(line, Workers(lines.total, untold), events, _there(rows), host_lines(rows))
+    return Seen(line, Workers(lines.total, untold), events, _there(rows), _late(rows), host_lines(rows))
 
 
 def event_lines(stored: StoredRun) -> list[EventLine]:
@@ -160,6 +161,10 @@ def _host(host: str, rows: Sequence[WorkerRow]) -> HostLine:
 
 def _there(rows: Iterable[WorkerRow]) -> dict[int, Statistics]:
     return {row.rank: row.statistics for row in rows if row.state != "gone"}
+
+
+def _late(rows: Iterable[WorkerRow]) -> dict[int, Counts]:
+    return {row.rank: row.statistics.late for row in rows if row.statistics.late}
 
 
 def short(text: str) -> str:

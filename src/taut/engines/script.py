@@ -10,7 +10,6 @@ import ctypes
 import gc
 import io
 import os
-import runpy
 import signal
 import sys
 import threading
@@ -21,8 +20,7 @@ from typing import Any, NoReturn, TextIO, cast
 
 from taut.early_sigint import INTERRUPTED
 from taut.errors import TautError
-from taut.worker.joining import main_script
-from taut.worker.joining.main_script import import_folder, module_of, run_main
+from taut.worker.joining.main_script import import_folder, module_of, run_main, script_trace
 from taut.worker.joining.script_worker import script_end
 
 # Without the current folder in sys.path: a user's file named like a module of ours must not come first. Ctrl-C is quiet
@@ -152,16 +150,8 @@ def _flush(file: io.IOBase | TextIO) -> None:
 
 
 def _tell(error: BaseException) -> None:
-    trace = _of_the_script(error.__traceback__)
+    trace = script_trace(error.__traceback__, __file__)
     sys.excepthook(type(error), error.with_traceback(trace), trace)
-
-
-def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
-    """Return the traceback without the frames before the user's script."""
-    before = (__file__, main_script.__file__, "<frozen runpy>", runpy.__file__)
-    while trace is not None and trace.tb_frame.f_code.co_filename in before:
-        trace = trace.tb_next
-    return trace
 
 
 def _where(script: str, trace: TracebackType | None) -> str:

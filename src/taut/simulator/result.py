@@ -46,3 +46,7 @@ class Simulated:
     outcome: Outcome | None = None  # the supervisor's own, where workers really trained
     phase: int = 0  # of a run that changes its strategy: the one that it ended in
     missed: tuple[Fault, ...] = ()  # faults that did not happen, since the run or their worker ended before
+    evaluations: tuple[tuple[float, float], ...] = ()  # in the course of the run: virtual time, the main worker's score
+    ended_early: str = ""  # why, if scores or the script ended the run
+    misused: bool = False  # the error is the script's misuse of taut
+    script_error: str = ""  # of the first worker whose script raised: its traceback

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from taut.config.checks import early_stop, evaluation_interval
 from taut.errors import Misuse
 from taut.simulator.faults import KINDS, Fault, check_fault, kind_of, mentioned, newcomers
 from taut.simulator.json_tables import by_ranks, read_record, table
@@ -35,6 +36,8 @@ class Scenario:
     codec: str = ""
     finish: str = ""
     scale_lr: str = ""
+    validate_every: str = ""
+    stop_early: str = ""
     seed: int = 0
     steps: int | None = None
     epochs: int | None = None  # passed to the script as --epochs, if given
@@ -71,6 +74,13 @@ class Scenario:
             if not 0 <= rank < ranks:
                 raise Misuse(f"{what} of worker {rank}", f"a worker from 0 to {ranks - 1}", f"there are {ranks}")
         self._check_backend()
+        if self.validate_every:
+            evaluation_interval(self.validate_every, "--validate-every")
+        if self.stop_early:
+            early_stop(self.stop_early, "--stop-early")
+            if not self.validate_every:
+                given, remedy = f"--stop-early {self.stop_early} without --validate-every", "such as --validate-every 30s"
+                raise Misuse(given, "how often to evaluate", remedy)
         if self.scale_lr:
             check_rate_scaling(self.scale_lr, self.strategy, self.workers)
 

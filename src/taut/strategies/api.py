@@ -30,6 +30,7 @@ from msgspec import Struct
 
 from taut.core.events import Ended, Heard, Tell
 from taut.core.messages import Note
+from taut.core.staleness_counts import Counts
 from taut.strategies.info import (
     ADVISED,
     ANY_CODEC,
@@ -226,6 +227,10 @@ class Method(ABC):
     def on(self, state: Any, event: MethodEvent, now: float) -> list[MethodAction]:
         """Tell ``state`` (changed in place) that ``event`` happened; return what is to be done about it."""
 
+    def shown(self, state: Any) -> Vector | None:
+        """Return the weights that a newcomer is given; None: x."""
+        return None
+
     @property
     def takes_newcomers(self) -> bool:
         """Return whether workers may join in mid-run, as the method is set."""
@@ -302,3 +307,7 @@ class Method(ABC):
     def figures(self, state: Any) -> dict[str, float]:
         """Return what this method counts (dropped gradients, rounds, ...), for the statistics."""
         return {}
+
+    def staleness_counts(self, state: Any) -> Counts:
+        """Return how late updates were, where workers do not meet in rounds. From any thread."""
+        return ()

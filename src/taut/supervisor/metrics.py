@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from taut.core.messages import TIME_PARTS, Statistics
+from taut.core.staleness_counts import summed
 
 LEAST_S = 1e-3  # a shorter time is no measurement, and a quotient by it need not be finite
 
@@ -42,7 +43,7 @@ def time_split(statistics: Statistics) -> dict[str, float]:
 def total(rows: Iterable[Statistics]) -> Statistics:
     """Return the sums over all workers; loss and staleness as means weighted by steps."""
     workers = list(rows)
-    summed = ("steps", "samples", "bytes_sent", "bytes_dense", "updates_sent", "updates_included")
+    counts = ("steps", "samples", "bytes_sent", "bytes_dense", "updates_sent", "updates_included")
     seconds = ("wall_s", *(f"{part}_s" for part in TIME_PARTS))
     steps = sum(each.steps for each in workers)
     losses = [(each.loss, each.steps) for each in workers if each.loss is not None]
@@ -52,7 +53,8 @@ def total(rows: Iterable[Statistics]) -> Statistics:
         staleness=sum(each.staleness * each.steps for each in workers) / steps if steps else 0.0,
         density=sum(each.density * each.steps for each in workers) / steps if steps else 0.0,
         tau=workers[0].tau if workers else 0.0,
-        **{name: sum(getattr(each, name) for each in workers) for name in (*summed, *seconds)},
+        late=summed(each.late for each in workers),
+        **{name: sum(getattr(each, name) for each in workers) for name in (*counts, *seconds)},
     )
 
 

@@ -122,7 +122,7 @@ def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -
         resumed="resume" in settings,
         part=int(str(settings.get("part", 0))),
         tethered=any(codec_name(each) == "tether" for each in used),
-        cannot_pause=alone or fixed,
+        cannot_pause=alone,
         cannot_scale=_parts(settings) or fixed,
         early_stop=parse_early_stop(settings["stop_early"]) if settings.get("stop_early") else None,
         checkpoint_every=parse_interval(settings["checkpoint_every"]) if settings.get("checkpoint_every") else None,

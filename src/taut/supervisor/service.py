@@ -184,5 +184,7 @@ def _begun(
         cluster.checkpointing.resume(manifest.steps, manifest.passes, manifest.undone)
         for text in origin.resume.damaged:
             journal.record("checkpoint", text, now)
-        journal.record("resumed", f"from checkpoint {manifest.number}, at step {manifest.steps}", now)
+        kept = cluster.owner.resume(manifest.rate, manifest.slack)
+        going_on = f"from checkpoint {manifest.number}, at step {manifest.steps}"
+        journal.record("resumed", f"{going_on}, with {kept} as before" if kept else going_on, now)
     return cluster, journal

@@ -34,7 +34,8 @@ log = logging.getLogger("taut")
 
 class Evaluation:
     """Calls the validation function of ``validation`` every ``interval``; ``say`` sends a score to the supervisor. The
-    best model is kept in the file ``best``. All methods belong to the training thread."""
+    best model is kept in the file ``best``. ``beside``: in a thread beside training; else at once, which takes no time in
+    a simulation. All methods belong to the training thread."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Evaluation:
         say: Callable[[Validated], None],
         clock: Clock,
         best: Path | None = None,
+        beside: bool = True,
     ) -> None:
         if validation.validate is None:
             raise Misuse(
@@ -51,7 +53,7 @@ class Evaluation:
                 "or leave --validate-every out",
             )
         self._validation, self._say, self._clock = validation, say, clock
-        self._best = best
+        self._best, self._beside = best, beside
         self._every: Interval = parse_interval(interval, "validate_every")
         self._last = clock.now() if not self._every.counted else math.nan
         self._waits = False  # training, for each evaluation
@@ -73,6 +75,9 @@ class Evaluation:
                 log.warning("--validate-every: training waits meanwhile, since the model cannot be copied (%s)", why)
             self._waits = True
             self._say(self._scored(model, steps))
+            return
+        if not self._beside:
+            self._say(self._scored(copied, steps))
             return
         self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="taut-validate")
         self._under_way = self._thread.submit(self._scored, copied, steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +130,7 @@ class Finishing:
     score: float | None = None
     model: tuple[list[memoryview], float | None, str] | None = None  # as it is handed in, with its score and a note
     averager: FinalAverager | None = None
+    window: Window = field(default_factory=lambda: Window(UPLOAD_NBYTES))  # of what is handed in over the network
 
     def run(self) -> None:
         """Score, average and hand in the drained replica, and wait until the model is saved."""
@@ -250,8 +251,8 @@ class Finishing:
         the model, or asks for it again."""
         comm, finish = self.comm, self.comm.status.finish
         assert finish is not None
-        have = min(finish[0].have, len(data))
-        window, comm.status.uploaded = Window(UPLOAD_NBYTES, offset=have, done=have), have
+        have = min(comm.status.uploaded, len(data))
+        window = self.window = self.window.resumed(have)
 
         def told(status: RunStatus) -> bool:
             return status.saved is not None or status.finish is not finish

@@ -374,6 +374,7 @@ class WorkerSession:
             counted=" ".join(f"{name}={value:g}" for name, value in self.exchange.figures().items())[:1024],
             density=float(codec_state.density) if codec_state is not None else 0.0,
             tau=float(codec_state.tau) if codec_state is not None else 0.0,
+            late=self.exchange.staleness_counts(),
         )
 
     # --------------------------------------------------------------------------------------------- the end

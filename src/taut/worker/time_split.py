@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from taut.core.clock import Clock, MonotonicClock
 from taut.core.messages import TIME_PARTS
@@ -28,6 +29,7 @@ class Stopwatch:
     clock: Clock = field(default_factory=MonotonicClock)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TIME_PARTS, 0.0))
     tracer: StepTracer | None = None  # that makes spans of it
+    virtual: ClassVar[bool] = False  # a model says how long things take: no thread may work beside training
 
     def __post_init__(self) -> None:
         self.restart()

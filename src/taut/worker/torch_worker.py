@@ -12,7 +12,7 @@ from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.given import module_of, optimizer_of
 from taut.worker.model.growth import Carry, Growth, by_name
 from taut.worker.model.model_checks import check_model
-from taut.worker.optimizer.local_step import check_gradient
+from taut.worker.optimizer.local_step import check_clip, check_gradient, warn_unreached
 from taut.worker.session import WorkerSession
 from taut.worker.session_worker import SessionWorker
 from taut.worker.validation import Validation
@@ -75,7 +75,9 @@ class TorchWorker(SessionWorker):
         overflows, this worker makes no step (under ``sync``: the step of the others' mean), and nothing of it is sent.
         A loss that is not finite is an overflow as long as the scale is above 1.
         """
+        self.check_open("step")
         check_gradient(loss)
+        check_clip(clip_norm)
         scales = self.scaling.take(scaler)
         value = self._loss.note(loss)
         if self._session is not None and self._session.enter():
@@ -88,6 +90,8 @@ class TorchWorker(SessionWorker):
             self._exchange()  # gradients add up over several micro-batches
             return value
         shared = self._session is not None and self._session.exchange.exchanges_gradients
+        if not self.steps and not shared:
+            warn_unreached(self._trained)
         overflow = scales and self._unscale()
         if overflow and not shared:
             self.optimizer.zero_grad(set_to_none=True)
@@ -122,6 +126,10 @@ class TorchWorker(SessionWorker):
         >>> worker.model is large, bool((large[0].weight == small[0].weight).all())
         (True, True)
         """
+        if not callable(carry):
+            raise Misuse(
+                f"worker.grow(carry={carry!r})", "a function carry(old, new)", "taut.by_name, or one of your own"
+            )
         model = module_of(model)
         if model is self.model:
             remedy = "change a copy: copy.deepcopy(model), and make an optimizer of its parameters"
@@ -137,6 +145,7 @@ class TorchWorker(SessionWorker):
     def clip(self, norm: float) -> None:
         """Clip the gradient's norm, in a loop of your own, between backward and ``optimizer.step()``. Where gradients are
         exchanged (``sync``), the mean of all workers is clipped in that step."""
+        check_clip(norm)
         exchange = self.exchange_now()
         if exchange is not None and exchange.exchanges_gradients:
             exchange.clip(norm)

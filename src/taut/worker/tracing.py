@@ -1,18 +1,23 @@
 """Steps and messages of a worker as traces of OpenTelemetry (``--report-to opentelemetry``).
 
 Each step is a trace: a span ``step``, and in it one for each stretch of its time (``compute``, ``send``, ``wait`` ...)
-and for each message that was sent or came meanwhile (``send Updates``, ``receive Receipt`` ...). Where the spans go, and
-which share of the steps is kept, is said by OpenTelemetry's own variables. Nothing is imported where no run asks for it.
+and for each message that was sent or came meanwhile (``send Updates``, ``receive Receipt`` ...). The two ends of a
+message have the same ``taut.message`` and a link to the same context, made of what is in it: nothing more crosses the
+wire. Where the spans go, and which share of the steps is kept, is said by OpenTelemetry's own variables. Nothing is
+imported where no run asks for it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import deque
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
+
+import msgspec
 
 from taut.config.loggers import TRACES
 from taut.errors import Misuse
@@ -40,18 +45,30 @@ def provider(run: str, instance: str) -> Any:
 
 def step_tracer(settings: Mapping[str, Any], run: str, rank: int) -> StepTracer | None:
     """Return the tracer of a worker; None where the run's settings ask for none."""
-    return StepTracer(provider(run, f"worker-{rank}"), rank) if settings.get("traces") else None
+    return StepTracer(provider(run, f"worker-{rank}"), rank, run) if settings.get("traces") else None
+
+
+def message_id(run: str, sender: int, receiver: int, message: object) -> bytes:
+    """Return 24 bytes that both ends of a message make alike.
+
+    >>> from taut.core.messages import Receipt
+    >>> message_id("owl", 0, 1, Receipt(4)) == message_id("owl", 0, 1, Receipt(4)) != message_id("owl", 1, 0, Receipt(4))
+    True
+    """
+    hashed = hashlib.blake2b(f"{run} {sender} {receiver} ".encode(), digest_size=24)
+    hashed.update(msgspec.msgpack.encode(message))
+    return hashed.digest()
 
 
 class StepTracer:
     """Makes the spans of worker ``rank``. ``charged`` and ``stepped`` come from the thread that trains; ``message`` may
     come from any."""
 
-    def __init__(self, made: Any, rank: int) -> None:
-        self._provider, self._rank = made, rank
+    def __init__(self, made: Any, rank: int, run: str) -> None:
+        self._provider, self._rank, self._run = made, rank, run
         self._tracer = made.get_tracer("taut")
         self._stretches: deque[Span] = deque(maxlen=MOST)
-        self._messages: deque[Span] = deque(maxlen=MOST)
+        self._messages: deque[tuple[Span, int, object]] = deque(maxlen=MOST)  # with the other end, and the message
         self._steps = 0
 
     def charged(self, kind: str, seconds: float) -> None:
@@ -62,7 +79,8 @@ class StepTracer:
     def message(self, way: str, peer: int, message: object, nbytes: int, began_ns: int) -> None:
         """Note that a message was sent (``way``: "send") to another worker, or came from it ("receive")."""
         told = {"taut.peer": peer, "taut.bytes": nbytes}
-        self._messages.append((f"{way} {type(message).__name__}", began_ns, time.time_ns(), told))
+        span = (f"{way} {type(message).__name__}", began_ns, time.time_ns(), told)
+        self._messages.append((span, peer, message))
 
     def stepped(self) -> None:
         """Note that a step, and the exchange after it, are over: its spans are made."""
@@ -76,9 +94,19 @@ class StepTracer:
         messages = [self._messages.popleft() for _ in range(len(self._messages))]
         if step.is_recording():
             context = import_module("opentelemetry.trace").set_span_in_context(step)
-            for name, begin, end, attributes in (*stretches, *messages):
+            for name, begin, end, attributes in stretches:
                 self._tracer.start_span(name, context, attributes=attributes, start_time=begin).end(end)
+            for span, peer, message in messages:
+                self._message_span(context, span, peer, message)
         step.end(last)
+
+    def _message_span(self, context: Any, span: Span, peer: int, message: object) -> None:
+        name, begin, end, attributes = span
+        ends = (self._rank, peer) if name.startswith("send") else (peer, self._rank)
+        made, trace = message_id(self._run, *ends, message), import_module("opentelemetry.trace")
+        linked = trace.SpanContext(int.from_bytes(made[:16], "big"), int.from_bytes(made[16:], "big"), is_remote=True)
+        told = {**attributes, "taut.message": made[:8].hex()}
+        self._tracer.start_span(name, context, attributes=told, links=[trace.Link(linked)], start_time=begin).end(end)
 
     def close(self) -> None:
         """Send what is left."""

@@ -148,7 +148,9 @@ def test_requests_that_cannot_be_met(folder: Path) -> None:
     assert "expected SCRIPT" in refusal(pack())
     assert "did you mean" in refusal(pack("trian.py"))
     assert "a name that ends with .taut" in refusal(pack("train.py", "-o", "job.zip"))
+    assert "a folder that exists" in refusal(pack("train.py", "-o", "none/job.taut"))
     (folder / "key").write_text("nonsense\n")
+    assert "which cannot be read" in (told := refusal(pack("train.py", "--key", "none"))) or "taut[sign]" in told
     ended = pack("train.py", "--key", "key")
     assert "taut-signing-key HEX" in refusal(ended) or "taut[sign]" in refusal(ended)
     assert not (folder / "train.taut").exists()
@@ -160,7 +162,7 @@ def test_a_job_trains(folder: Path, tmp_path: Path) -> None:
     elsewhere.mkdir()
     shutil.move(folder / "train.taut", elsewhere / "train.taut")
     shutil.rmtree(folder / "helpers")
-    with Command(elsewhere, "run", "train.taut", "--second") as command:
+    with Command(elsewhere, "run", "train.taut", "--second", program="forked") as command:
         assert command.end() == 0, command.text
     assert "trained with ['--first', '--second']" in command.text
     assert "train.taut: train.pyc (byte code of Python" in command.text and "workers=2 (job)" in command.text

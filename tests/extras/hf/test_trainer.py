@@ -134,7 +134,7 @@ def test_a_pass_without_batches_is_passed_by(tmp_path: Path) -> None:
     class Resumed(TautTrainer):
         def begin_training(self) -> None:
             super().begin_training()
-            self.worker._dealer.complete = 2
+            self.worker._data.dealer.complete = 2
 
     trainer = train(tmp_path, Linear(), kind=Resumed, num_train_epochs=4, lr_scheduler_type="linear")
     assert (trainer.worker.steps, trainer.worker.samples) == (40, 320)

@@ -129,6 +129,6 @@ def test_a_pass_without_batches_is_passed_by() -> None:
     """As after ``taut resume``, or where others were faster."""
     model = linear(metrics=["mae"])
     with taut.keras.join(model) as worker:
-        worker._dealer.complete = 2
+        worker._data.dealer.complete = 2
         model.fit(taut.keras.Dealt(worker, (X, Y), 8), epochs=3, verbose=0)
     assert (worker.steps, worker.samples) == (20, 160)

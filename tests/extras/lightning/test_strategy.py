@@ -165,7 +165,7 @@ def test_a_pass_without_batches_is_passed_by() -> None:
 
     class Resumed(Linear):
         def on_fit_start(self) -> None:
-            self.trainer.strategy.worker._dealer.complete = 2
+            self.trainer.strategy.worker._data.dealer.complete = 2
 
     worker = fit(Resumed(), max_epochs=3).strategy.worker
     assert (worker.steps, worker.samples) == (20, 160)

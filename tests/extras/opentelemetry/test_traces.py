@@ -67,6 +67,18 @@ def run(folder: Path, port: int, **environment: str) -> subprocess.CompletedProc
     )  # fmt: skip
 
 
+def ends(spans: list[Any], name: str) -> set[tuple[str, bytes, bytes]]:
+    """Return by what the spans of this name are linked with their other ends."""
+    return {
+        (told.value.string_value, link.trace_id, link.span_id)
+        for one in spans
+        if one.name == name
+        for told in one.attributes
+        if told.key == "taut.message"
+        for link in one.links
+    }
+
+
 @pytest.mark.timeout(300)
 def test_each_step_is_a_trace_with_its_stretches_of_time_and_its_messages(tmp_path: Path, collector: Collector) -> None:
     done = run(tmp_path, collector.server_port)
@@ -93,6 +105,8 @@ def test_each_step_is_a_trace_with_its_stretches_of_time_and_its_messages(tmp_pa
         told = [{each.key: each.value.int_value for each in one.attributes} for one in messages]
         assert {"send Updates", "receive Updates"} <= {one.name for one in messages}
         assert all(each["taut.peer"] == 1 - rank and each["taut.bytes"] > 0 for each in told)
+    sent, came = ends(collector.spans["worker-0"], "send Updates"), ends(collector.spans["worker-1"], "receive Updates")
+    assert len(came) > 0 and len(came & sent) > 0.9 * len(came), "one that comes after the last step has no span"
     (whole,) = collector.spans["supervisor"]
     assert whole.name == "run" and "start" in [event.name for event in whole.events]
 

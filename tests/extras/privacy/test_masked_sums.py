@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse, RunFailed
-from taut.simulator.faults import Fail
+from taut.simulator.faults import Fail, Join
 from taut.strategies.allreduce.masked_group import SCALE, MaskedGroup
 from taut.strategies.allreduce.pairwise_masks import RoundKeys
 from taut.strategies.api import Membership
@@ -313,5 +313,44 @@ def test_what_masks_do_not_go_with(given_settings: dict[str, object], told: str)
         combine(**given_settings)
 
 
-def test_nobody_comes_in_mid_run() -> None:
-    assert not combine("fedavg:masked=on,fraction=1").admits_late
+# -------------------------------------------------------------------------------------------------------- newcomers
+
+
+def test_a_newcomer_is_given_the_last_mean_and_no_weights_of_a_worker() -> None:
+    world = MethodWorld(FedAvg(fraction=1.0, steps=4, masked=True), [np.zeros(3, np.float32)] * 3, seed=2, step=wander)
+    world.run(10)
+    donor = world.actors[0]
+    common = donor.method_state.common.copy()
+    assert not np.array_equal(donor.x, common), "the donor has trained since"
+    newcomer = world.actors[world.join()]
+    assert np.array_equal(newcomer.x, common)
+    world.run(12)
+    world.finish()
+    assert world.spread() == 0.0 and newcomer.method_state.rounds > 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.booleans(), st.sampled_from([0.6, 1.0]))
+def test_whoever_comes_and_goes_all_end_with_the_same_bits(seed: int, lossy: bool, fraction: float) -> None:
+    dice = random.Random(seed)
+    method = FedAvg(fraction=fraction, steps=dice.randint(1, 4), masked=True, seed=seed)
+    world = MethodWorld(method, [np.zeros(5, np.float32)] * 5, seed=seed, step=wander, lossy=lossy, hold_ups=0.03)
+    for _ in range(dice.randint(1, 5)):
+        world.run(dice.randint(1, 9), limit=60_000, freely=True)
+        if dice.random() < 0.6:
+            world.join()
+        elif len(world.actors) > 3:
+            world.kill(dice.choice(sorted(world.actors)))
+        if dice.random() < 0.3:  # so that rounds are withheld
+            for rank in sorted(world.actors)[2:]:
+                world.actors[rank].ended = True
+    world.finish()
+    assert world.spread() == 0.0
+
+
+def test_a_worker_joins_a_masked_run() -> None:
+    found = simulated(
+        4, "fedavg:fraction=1,clients=8,masked=on", "--clients", "8", "--rounds", "6", faults=(Join(1, 2.0),)
+    )
+    assert found.error == "" and found.identical and not found.missed
+    assert found.workers[4].steps > 0 and counted(found.workers[0])["unusable"] == 0

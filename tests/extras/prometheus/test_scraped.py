@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -28,7 +29,7 @@ def free_port() -> int:
 def test_prometheus_has_the_figures_of_the_run(tmp_path: Path) -> None:
     program = shutil.which("prometheus")
     assert program is not None, "make test-prometheus installs it"
-    source, port = Played(view(row(0), row(1, loss=0.25))), free_port()
+    source, port = Played(view(row(0, late=(4, 2)), row(1, loss=0.25, late=(1, 0, 3)))), free_port()
 
     def asked(query: str) -> list[Any]:
         address = f"http://127.0.0.1:{port}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
@@ -52,9 +53,18 @@ def test_prometheus_has_the_figures_of_the_run(tmp_path: Path) -> None:
             losses = {each["metric"]["worker"]: float(each["value"][1]) for each in asked("taut_loss")}
             assert losses == {"0": 0.5, "1": 0.25}
             until(lambda: asked("rate(taut_samples_total[30s])") != [], "two scrapes", 60.0)
-            for panel in json.loads((GRAFANA / "taut.json").read_text())["panels"]:
-                query = panel["targets"][0]["expr"].replace("$run", "quiet-otter")
-                assert asked(query), f"{panel['title']}: {query}"
+            board = json.loads((GRAFANA / "taut.json").read_text())
+            (variable,) = [one for one in board["templating"]["list"] if one["type"] == "query"]
+            metric, label = variable["query"]["query"].removeprefix("label_values(").rstrip(")").split(", ")
+            assert [each["metric"][label] for each in asked(metric)] == ["quiet-otter"]
+            for panel in board["panels"]:
+                assert panel["datasource"]["uid"] == "${source}"
+                for target in panel["targets"]:
+                    query = target["expr"].replace("$run", "quiet-otter")
+                    found = asked(query)
+                    assert found, f"{panel['title']}: {query}"
+                    names = re.findall(r"{{(\w+)}}", target["legendFormat"])  # the labels that a curve is named by
+                    assert all(name in each["metric"] for each in found for name in names), (panel["title"], found)
         finally:
             process.terminate()
             process.wait()

@@ -21,7 +21,7 @@ EXAMPLES: tuple[m.Message, ...] = (
     m.Hello(1, [m.TensorSpec("w", [2, 3], "float32", "trained")], "tcp://h:1", "k" * 40, "h", 1),
     m.Ready(),
     m.Heartbeat(
-        m.Statistics(steps=3, loss=0.5),
+        m.Statistics(steps=3, loss=0.5, late=(4, 0, 1)),
         [0.25, -1.0],
         [m.Complaint(2, 3, 0, "not finite")],
         said=9,

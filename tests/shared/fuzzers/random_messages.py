@@ -52,6 +52,8 @@ class RandomMessages:
                 )
             case inspect.ListType(item_type=item):
                 return [self._value(f"{name} item", item, cluster, rank) for _ in range(rng.choice((0, 0, 1, 2, 5)))]
+            case inspect.VarTupleType(item_type=item):
+                return tuple(self._value(f"{name} item", item, cluster, rank) for _ in range(rng.choice((0, 0, 1, 5))))
             case inspect.DictType():
                 return {rng.choice((0, 1, 2, 7)): rng.choice((0, 9, 2**62)) for _ in range(rng.randrange(3))}
             case inspect.BoolType():

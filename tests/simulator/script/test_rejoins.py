@@ -46,7 +46,7 @@ def test_every_strategy_says_what_becomes_of_the_work() -> None:
     ("strategy", "seed"),
     [
         ("async", 0),
-        ("async", 1),
+        pytest.param("async", 1, marks=pytest.mark.long),
         ("ssp:2", 2),
         ("relay", 3),
         ("gossip", 4),

@@ -28,6 +28,7 @@ from taut.topologies.registry import parse as parse_topology
 SIZE = 32
 GATHERED = [name for name in REGISTRY if name not in ("tether", "dense")]
 COMPRESSED = [name for name in REGISTRY if not issubclass(REGISTRY[name], Codec)]
+ALIKE = ("onebit", "terngrad", "qsgd", "dgc", "randomk", "fp8", "bf16")  # another codec of their kind is tried
 # Those with feedback; momentum (dgc, demo) makes more of what it is given.
 KEEPING = [name for name in GATHERED if getattr(parse(name), "keep", True) and name not in ("dgc", "demo")]
 GENTLE = {
@@ -315,7 +316,9 @@ def test_public_copies_agree_bit_for_bit(codec: str, seed: int, lossy: bool) -> 
     assert after == pytest.approx(before + made, abs=5e-5), "the mean moves by the steps alone"
 
 
-@pytest.mark.parametrize("codec", COMPRESSED)
+@pytest.mark.parametrize(
+    "codec", [pytest.param(codec, marks=pytest.mark.long) if codec in ALIKE else codec for codec in COMPRESSED]
+)
 def test_choco_comes_nearer_to_consensus_with_every_compressor(codec: str) -> None:
     """Also with the unbiased ones, whose variance would make copies fall apart if it were not damped."""
     near = MethodWorld(Choco(), starts(6, 200), topology="ring", actor=with_coder(written(codec), 6))

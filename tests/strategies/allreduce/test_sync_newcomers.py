@@ -4,7 +4,11 @@ of the batches of those who took part. Nobody waits for ever."""
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
 from dataclasses import dataclass, field
+from random import Random
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,10 +19,11 @@ from hypothesis import strategies as st
 from taut.core.events import PeerGone, PeerJoined
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.allreduce.state_transfer import NewcomerTransfer, TransferRequest
+from taut.strategies.allreduce import state_transfer
+from taut.strategies.allreduce.state_transfer import MOST_GIVERS, PIECE_NBYTES, NewcomerTransfer
 from taut.strategies.allreduce.sync import Sync
 from taut.strategies.allreduce.sync_state import SyncState
-from taut.strategies.api import MembersChanged, Stepped
+from taut.strategies.api import MembersChanged, Stepped, Tell
 from taut.testing.worlds.codec_actor import CoderActor
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
@@ -35,6 +40,10 @@ def target(rank: int) -> np.ndarray:
     return np.random.default_rng(rank).normal(size=SIZE * BUCKETS).astype(np.float32)
 
 
+def buffers(rank: int) -> bytes:
+    return bytes([rank]) * 20
+
+
 class Learner:
     """Weights and a momentum, moved by the mean gradient. Beside the gradient, each worker marks its place in every lane,
     so that the mean tells who is in it. ``history``: per round, all bits after it."""
@@ -48,6 +57,7 @@ class Learner:
         self.m = np.zeros(SIZE * BUCKETS, np.float32)
         self.history: dict[int, bytes] = {}
         self.exact = True
+        self.buffers = b""  # each worker's own, beside what all have
 
     def differentiate(self) -> int:
         view = self.x.reshape(BUCKETS, SIZE + MOST)
@@ -69,13 +79,18 @@ class Learner:
                 assert np.allclose(gradient, mean, atol=1e-5), "one worker with the sum of the batches"
             self.m = MOMENTUM * self.m + gradient
             self.w = self.w - RATE * self.m
-        self.history[state.buckets[0].machine.completed] = self.pack()
+        self.history[state.buckets[0].machine.completed] = self.common()
 
-    def pack(self) -> bytes:
+    def common(self) -> bytes:
         return self.w.tobytes() + self.m.tobytes()
 
+    def pack(self) -> bytes:
+        return self.common() + self.buffers
+
     def unpack(self, state: bytes) -> None:
-        both = np.frombuffer(state, np.float32)
+        nbytes = 2 * self.w.nbytes
+        assert state[nbytes:] in (b"", *map(buffers, range(MOST))), "the buffers are of one worker"
+        both = np.frombuffer(state[:nbytes], np.float32)
         self.w, self.m = both[: len(both) // 2].copy(), both[len(both) // 2 :].copy()
 
 
@@ -145,9 +160,19 @@ CHANGES = st.lists(st.tuples(st.integers(0, 400), st.booleans()), min_size=1, ma
     workers=st.integers(1, 4),
     how=st.sampled_from(["ring", "tree", "buckets", "backup", "codec"]),
     changes=CHANGES,
+    piece_nbytes=st.sampled_from([PIECE_NBYTES, 30, 7]),
+    differ=st.booleans(),
 )
-@settings(max_examples=some(120), deadline=None)
-def test_who_joins_makes_the_same_steps(seed: int, workers: int, how: str, changes: list[tuple[int, bool]]) -> None:
+@settings(max_examples=some(160), deadline=None)
+def test_who_joins_makes_the_same_steps(
+    seed: int, workers: int, how: str, changes: list[tuple[int, bool]], piece_nbytes: int, differ: bool
+) -> None:
+    """``differ``: the workers' buffers are not the same, so that pieces of several givers do not fit together."""
+    with mock.patch.object(state_transfer, "PIECE_NBYTES", piece_nbytes):
+        run_through(seed, workers, how, changes, differ)
+
+
+def run_through(seed: int, workers: int, how: str, changes: list[tuple[int, bool]], differ: bool) -> None:
     method = Sync(
         schedule="tree" if how == "tree" else "ring",
         backup=int(how == "backup"),
@@ -167,6 +192,8 @@ def test_who_joins_makes_the_same_steps(seed: int, workers: int, how: str, chang
                 world.die(world.random.choice(sorted(world.actors)))
         if world.unaware and world.random.random() < 0.1:
             world.learn(world.random.choice(sorted(world.unaware)))
+        for rank, one in world.actors.items():
+            one.buffers = buffers(rank) if differ else b""  # type: ignore[attr-defined]
         able = [rank for rank, one in sorted(world.actors.items()) if rounds(one) < ROUNDS or not one.proceed]
         if not world._happen(able) and not world.unaware and event > max(moment for moment, _ in changes):
             break
@@ -178,7 +205,7 @@ def test_who_joins_makes_the_same_steps(seed: int, workers: int, how: str, chang
     for number in range(1, ROUNDS + 1):
         assert len({one.history[number] for one in everybody if number in one.history}) <= 1, f"round {number}"
     world.finish()
-    assert len({one.pack() for one in everybody}) == 1
+    assert len({one.common() for one in everybody}) == 1
 
 
 def world_of(workers: int, **settings: int) -> Comings:
@@ -206,7 +233,7 @@ def test_who_comes_when_all_have_finished_has_what_they_have() -> None:
     late = world.join()
     world.finish()
     assert world.actors[late].finished
-    assert len({one.pack() for one in world.actors.values()}) == 1
+    assert len({one.common() for one in world.actors.values()}) == 1  # type: ignore[attr-defined]
 
 
 def test_what_cannot_be_read_is_asked_of_another() -> None:
@@ -225,8 +252,8 @@ def test_what_cannot_be_read_is_asked_of_another() -> None:
     world.actors[late].unpack = unpack  # type: ignore[method-assign]
     givers = []
     for _ in range(2_000):
-        if state.transfer.asked is not None:
-            givers.append(state.transfer.asked.giver)
+        if state.transfer.lead is not None:
+            givers.append(state.transfer.lead)
         if not method.bare(state) or not world._happen([0, 1, 2]):
             break
     assert sorted(set(givers)) == [0, 1] and len(seen) == 2 and not method.bare(state)
@@ -253,18 +280,71 @@ def test_rates_of_newcomers_do_not_count_beside_others() -> None:
     assert rated({2: 0.9}) == pytest.approx(0.9)
 
 
-@pytest.mark.parametrize(
-    "note",
-    [Note("state", 3, 0, [0, 1, 0]), Note("state", 3, 0, [0, 1]), Note("want", 3, 0, []), Note("want", 3, 0, [-1])],
-)
+NOTES = [
+    Note("state", 3, 0, [0, 1, 0, 1]),
+    Note("state", 3, 0, [0, 1]),
+    Note("prints", 3, 0, [1, 1]),
+    Note("want", 3, 0, []),
+    Note("want", 3, 0, [-1, 1, 0, 1, 0]),
+    Note("want", 3, 0, [1, 1, 1, 1, 0]),
+    Note("want", 3, 0, [1, 1, 0, 2**30, 0]),
+]
+
+
+@pytest.mark.parametrize("note", NOTES)
 def test_a_state_that_nobody_asked_for_is_refused(note: Note) -> None:
     with pytest.raises(MalformedMessage):
         NewcomerTransfer().heard(1, note, b"")
 
 
-@pytest.mark.parametrize("numbers", [[1, 2, 0], [0, 0, 0], [0, 2**40, 0], [0, 1, 0]])
+@pytest.mark.parametrize("numbers", [[1, 2, 0, 1], [0, 0, 0, 1], [0, 2**40, 0, 1], [0, 1, 0, 1]])
 def test_pieces_come_in_order_and_within_bounds(numbers: list[float]) -> None:
-    taker = NewcomerTransfer(limit_nbytes=4, asked=TransferRequest(1, 3, 9), asks=1)
+    taker = NewcomerTransfer(limit_nbytes=4)
+    taker.begin([1], round=3, version=9)
     with pytest.raises(MalformedMessage):
-        taker.heard(1, Note("state", 3, 0, numbers), b"12345" if numbers == [0, 1, 0] else b"1")
-    assert taker.asked is None and taker.came is None
+        taker.heard(1, Note("state", 3, 0, numbers), b"12345" if numbers[:2] == [0, 1] else b"1")
+    assert taker.asked == [] and taker.came is None and taker.refused
+
+
+def several(states: list[bytes]) -> tuple[NewcomerTransfer, list[tuple[int, Tell]]]:
+    """Return a newcomer that has asked the owners of these ``states``, and what these tell it."""
+    taker, told = NewcomerTransfer(limit_nbytes=1 << 20), list[tuple[int, Tell]]()
+    with mock.patch.object(state_transfer, "PIECE_NBYTES", 10):
+        for tell in taker.begin(list(range(len(states))), round=3, version=9):
+            giver = NewcomerTransfer()
+            giver.heard(99, tell.note, b"")
+            told += [(tell.to, answer) for answer in giver.give(99, 3, states[tell.to], over=False)]
+    return taker, told
+
+
+@given(st.binary(min_size=1, max_size=200), st.integers(1, 6), st.randoms(use_true_random=False))
+def test_several_give_a_state_once(state: bytes, givers: int, random: Random) -> None:
+    """In whatever order their messages come; each gives about as much as any other."""
+    taker, told = several([state] * givers)
+    sent = Counter(dict.fromkeys(range(min(givers, MOST_GIVERS)), 0))
+    queues = {giver: [tell for sender, tell in told if sender == giver] for giver in range(givers)}
+    while any(queues.values()):
+        giver = random.choice([giver for giver, queue in queues.items() if queue])
+        tell = queues[giver].pop(0)
+        taker.heard(giver, tell.note, bytes(tell.payload))
+        sent[giver] += len(tell.payload) if tell.note.kind == "state" else 0
+    assert taker.came == state
+    assert sum(sent.values()) == len(state) and max(sent.values()) - min(sent.values()) <= 10
+
+
+@given(st.data())
+def test_whatever_others_say_the_state_is_the_leads_or_none(data: st.DataObject) -> None:
+    """Their states are other ones, longer or shorter, or their messages are made up."""
+    state = data.draw(st.binary(min_size=1, max_size=100))
+    other = data.draw(st.binary(max_size=100))
+    taker, told = several([state, other, state])
+    for sender, tell in data.draw(st.permutations(told)):
+        note, payload = tell.note, bytes(tell.payload)
+        if sender == 1 and data.draw(st.booleans()):
+            numbers = [data.draw(st.integers(0, 30)) for _ in note.numbers[:-1]]
+            payload = data.draw(st.binary(max_size=12))
+            kind, told_numbers = ("prints", numbers[:1]) if data.draw(st.booleans()) else ("state", numbers)
+            note = Note(kind, 3, 0, [*told_numbers, 1])
+        with contextlib.suppress(MalformedMessage):
+            taker.heard(sender, note, payload)
+    assert taker.came in (state, None)

@@ -431,6 +431,50 @@ def test_dynamic_averaging_needs_less_than_averaging() -> None:
     assert sum(messages) == dynamic.messages
 
 
+@settings(max_examples=15)
+@given(SEEDS, st.integers(2, 6), st.integers(1, 3), st.integers(-12, 12))
+def test_the_measured_threshold_does_not_depend_on_the_scale_of_the_model(
+    seed: int, workers: int, every: int, power: int
+) -> None:
+    scale = np.float32(2.0**power)  # exact
+
+    def step(actor: Actor) -> int:
+        actor.x /= scale
+        samples = wander(actor)
+        actor.x *= scale
+        return samples
+
+    worlds = [
+        Watched(Dynamic(every=every), [factor * x for x in starts(workers)], step=one, seed=seed)
+        for factor, one in ((np.float32(1), wander), (scale, step))
+    ]
+    for world in worlds:
+        world.run(12 * every, freely=True)
+    plain, scaled = ([world.method.figures(a.method_state) for a in world.actors.values()] for world in worlds)
+    assert worlds[0].messages == worlds[1].messages
+    assert len({one["threshold"] for one in plain}) == 1
+    for one, other in zip(plain, scaled, strict=True):
+        assert other == {**one, "threshold": one["threshold"] * float(scale) ** 2}
+
+
+def test_a_newcomer_learns_the_measured_threshold_from_the_others() -> None:
+    world = Watched(Dynamic(every=2), starts(4), step=wander)
+    world.run(6, freely=True)
+    world.join()
+    world.run(6, freely=True)
+    found = [world.method.figures(actor.method_state)["threshold"] for actor in world.actors.values()]
+    assert len(found) == 5
+    np.testing.assert_allclose(found, found[0], rtol=1e-6)
+    world.finish()
+    assert_equal_bits(world)
+
+
+def test_steps_that_change_nothing_leave_the_threshold_open() -> None:
+    world = Watched(Dynamic(every=1), starts(3), step=lambda actor: 1)
+    world.run(4)
+    assert all("threshold" not in world.method.figures(actor.method_state) for actor in world.actors.values())
+
+
 # ----------------------------------------------------------------------------------------------------------- admm
 
 

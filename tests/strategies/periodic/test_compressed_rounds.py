@@ -89,7 +89,7 @@ def test_a_codec_that_leaves_nothing_out_gives_the_bits_of_dense(method: Method,
 @pytest.mark.parametrize(
     "method", [Averaging(every=2), ADMM(every=4, rho=1.0), DiLoCo(every=4, outer_rate=0.7, outer_momentum=0.3)]
 )
-@pytest.mark.parametrize("codec", ["topk:density=0.1", "sign", "int8", "qsgd"])
+@pytest.mark.parametrize("codec", ["topk:density=0.1", "sign", "int8", pytest.param("qsgd", marks=pytest.mark.long)])
 def test_a_compressed_run_reaches_the_mean_of_all_targets(method: Method, codec: str) -> None:
     world = trained(method, codec, 600)
     world.finish()

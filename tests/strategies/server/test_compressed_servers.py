@@ -64,7 +64,7 @@ def test_a_codec_that_leaves_nothing_out_gives_the_bits_of_dense(method: Method)
 
 
 @pytest.mark.parametrize("method", [Server(), EASGD(every=1, shards=2)], ids=["server", "easgd"])
-@pytest.mark.parametrize("codec", ["topk:density=0.1", "sign", "int8", "qsgd"])
+@pytest.mark.parametrize("codec", ["topk:density=0.1", "sign", "int8", pytest.param("qsgd", marks=pytest.mark.long)])
 def test_a_compressed_run_ends_near_the_dense_one(method: Method, codec: str) -> None:
     offs = []
     for each in ("dense", codec):

@@ -3,6 +3,8 @@ of it."""
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 from examples import some
 from hypothesis import given, settings
@@ -28,7 +30,9 @@ from taut.core.messages import (
     Saved,
     Statistics,
     Upload,
+    UploadSeen,
 )
+from taut.core.pacing import LEAST_NBYTES, Window
 from taut.supervisor.run.actions import TakeModel
 
 
@@ -226,6 +230,63 @@ def test_an_upload_that_a_broken_connection_cut_off_goes_on_where_it_was() -> No
     run.say(0, Upload(4, 6), b"ef")  # it was under way still
     run.say(0, Upload(3, 6), b"def")
     assert run.saves == [b"abcdef"]
+
+
+def test_an_upload_that_began_again_while_parts_were_under_way_goes_on() -> None:
+    """Parts of another size overlap what came late; all of them were passed over, and the run never ended."""
+    run = ending(0)
+    run.drained(0)
+    run.say(0, Upload(0, 6), b"ab")
+    run.say(0, Returned(0, "done", 0, [], []))
+    run.say(0, Upload(2, 6), b"c")  # was under way
+    assert run.heard(0, Finish)[-1].have == 2
+    run.say(0, Upload(2, 6), b"cd")
+    assert run.heard(0, UploadSeen)[-1] == UploadSeen(4)
+    run.say(0, Upload(3, 6), b"d")
+    assert run.heard(0, UploadSeen)[-1] == UploadSeen(4)
+    run.say(0, Upload(4, 6), b"ef")
+    assert run.saves == [b"abcdef"]
+
+
+@given(st.integers(1, 60_000), st.integers(0, 2**32))
+@settings(max_examples=some(100), deadline=None)
+def test_an_upload_ends_whatever_was_lost_and_whenever_it_is_reminded(size: int, seed: int) -> None:
+    """``to``, ``back``: what is under way. A break loses all of it, and the worker's next heartbeat shows that."""
+    random, run = Random(seed), ending(0)
+    data = random.randbytes(size)
+    run.drained(0)
+    to: list[tuple[Upload | Returned, bytes]] = []
+    back: list[Finish | UploadSeen] = []
+    window, now = Window(1 << 20, nbytes=LEAST_NBYTES), 0.0
+
+    def move(how: str) -> None:
+        nonlocal window, now
+        now += float(how == "wait")  # the window becomes smaller then
+        if how == "send" and window.room and window.offset < size:
+            part = data[window.offset : window.offset + window.part_nbytes]
+            to.append((Upload(window.offset, size), part))
+            window.sent(len(part), now)
+        elif how == "come" and to:
+            told = len(run.heard(0, Finish)), len(run.heard(0, UploadSeen))
+            run.say(0, *to.pop(0))
+            back.extend([*run.heard(0, Finish)[told[0] :], *run.heard(0, UploadSeen)[told[1] :]])
+        elif how == "answer" and back:
+            answer = back.pop(0)
+            window.seen(answer.nbytes, now) if isinstance(answer, UploadSeen) else None
+            window = window.resumed(answer.have) if isinstance(answer, Finish) else window
+        elif how == "break":
+            to.clear()
+            back.clear()
+        if how in ("break", "remind"):
+            to.append((Returned(0, "done", 0, [], []), b""))
+
+    moves = {"send": 8, "come": 4, "answer": 4, "wait": 0.3, "remind": 1, "break": 0.1}
+    for how in random.choices([*moves], [*moves.values()], k=random.randint(0, 200)):
+        move(how)
+    for _ in range(4 * (len(to) + len(back) + size // LEAST_NBYTES + 100)):
+        for how in ("send", "come", "answer"):
+            move(how)
+    assert run.saves[:1] == [data]
 
 
 def test_an_upload_that_the_model_cannot_fill_is_refused() -> None:

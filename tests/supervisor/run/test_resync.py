@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from scripted import Scripted, digest, hello
@@ -11,6 +13,7 @@ from taut.core.messages import Drain, NextPhase, PhaseDone, Platform, Ready
 from taut.supervisor.prepare import plan_of
 from taut.supervisor.run.workers import platform_differs
 from taut.supervisor.storage.snapshot import keep, recall
+from taut.worker.model.platform import script_of
 
 PLAIN, WIDE = Platform(rounding="cpu DEFAULT"), Platform(rounding="cpu AVX2")
 
@@ -111,6 +114,17 @@ def test_platforms_are_compared_with_the_first_workers_and_recorded() -> None:
     assert not platform_differs(replace_python(first, "3.11.9"), first), (
         "the last number of Python's version is no matter"
     )
+
+
+def test_a_script_that_differs_is_named_before_anything_trains(tmp_path: Path) -> None:
+    texts = {"train.py": "a", "other.py": "b", "copy.py": "a", "odd\n.py": "a"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    told = {name: Platform(script=script_of(str(tmp_path / name))) for name in (*texts, "nowhere.py")}
+    run = run_with(*told.values())
+    (said,) = [event.text for event in run.events if event.kind == "platform"]
+    first, other = told["train.py"].script, told["other.py"].script
+    assert said == f"worker 1 has script {other} ({first}) (in brackets: worker 0)"
 
 
 def replace_python(platform: Platform, version: str) -> Platform:

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import Restarted, Scripted, hello
 
-from taut.core.messages import Done, Heartbeat, Statistics, Steering
+from taut.core.messages import CheckpointBegun, CheckpointDone, Done, Heartbeat, Statistics, Steering
 from taut.errors import Misuse
+from taut.supervisor.checkpoints.schedule import Parts
 
 CHANGES = st.one_of(
     st.tuples(st.just("rate"), st.sampled_from([0.1, 0.5, 1.0, 2.0])),
@@ -21,6 +22,8 @@ CHANGES = st.one_of(
     st.tuples(st.just("join"), st.just(0)),
     st.tuples(st.just("die"), st.just(0)),
 )
+
+COPIED = {0: CheckpointBegun(1, [], 0, 40)}
 
 
 def going(kind: type[Scripted] = Scripted, **plan: object) -> Scripted:
@@ -142,3 +145,22 @@ def test_who_hears_nothing_of_it_in_a_run_that_nobody_steers() -> None:
     run = going()
     run.say(0, Heartbeat(Statistics(), []))
     assert not run.heard(0, Steering)
+
+
+@given(st.sampled_from([1.0, 0.5, 4.0]), st.sampled_from([0.0, 0.25]), st.sampled_from(["", "of islands"]), st.booleans())
+def test_a_run_that_is_resumed_goes_on_with_what_its_owner_had_set(
+    rate: float, slack: float, rigid: str, tethered: bool
+) -> None:
+    before, run = going(), Scripted(2)
+    before.cluster.ledger.rate, before.cluster.ledger.slack = rate, slack
+    before.cluster.plan = before.cluster.admission.plan
+    made = before.cluster.checkpointing._manifest(Parts(1, set(), written={0: CheckpointDone(1, 1, "d")}, copied=COPIED))
+    assert (made["rate"], made["slack"]) == (rate, slack)
+    run.cluster.admission.plan = replace(run.cluster.plan, tethered=tethered, cannot_scale=rigid)
+    told = run.cluster.owner.resume(made["rate"], made["slack"])
+    run.train(0, 1)
+    expected = (1.0 if rigid else rate, slack if tethered else 0.0)
+    for rank in range(2):
+        heard = run.heard(rank, Steering)
+        assert bool(heard) == bool(told) == (expected != (1.0, 0.0))
+        assert all((one.rate, one.slack, one.paused) == (*expected, False) for one in heard)

@@ -32,8 +32,11 @@ from taut.core.checkpoint_names import FOLDER, MANIFEST
 from taut.errors import Expelled, Misuse, StorageFailed, SupervisorLost
 from taut.strategies.registry import parse as parse_strategy
 from taut.supervisor.checkpoints.folder import Found, drop, last_good, numbers, read_manifest, write_manifest
+from taut.supervisor.control import Tune, order
 from taut.supervisor.prepare import Origin
 from taut.supervisor.service import Supervisor
+from taut.supervisor.storage.previous_run import read_previous_run
+from taut.supervisor.storage.store_reader import load_run
 from taut.supervisor.view import Outcome
 from taut.worker.checkpoints.file import part_views, read_part, write_views
 from taut.worker.checkpoints.resume import Resumption, check_model
@@ -292,6 +295,30 @@ def test_a_worker_that_waits_for_data_does_not_hold_a_checkpoint_up(tmp_path: Pa
 
     outcome = together(Slow(), tmp_path / "run", 2)
     assert outcome is not None and outcome.exit_code == 0 and outcome.samples_undone == 0
+
+
+def test_a_continued_run_has_the_learning_rate_that_its_owner_had_set(tmp_path: Path) -> None:
+    used: list[float] = []
+
+    class Tuned(Job):
+        def supervisor(self, folder: Path, resume: Found | None, workers: int, every: str) -> Supervisor:
+            made = super().supervisor(folder, resume, workers, every)
+            if resume is None:
+                order(read_previous_run(folder), Tune("by the test", rate=0.5))
+            return made
+
+        def parts(self) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
+            model, optimizer, scheduler = super().parts()
+            optimizer.register_step_pre_hook(
+                lambda *_: used.append(optimizer.param_groups[0]["lr"] / scheduler.get_last_lr()[0])
+            )
+            return model, optimizer, scheduler
+
+    job = Tuned()
+    continued(job, tmp_path / "run", 10)
+    assert set(used) == {0.5}, used
+    told = [one.text for one in load_run(tmp_path, "run").events if one.kind == "resumed"]
+    assert told[0].endswith("with learning rates times 0.5 as before")
 
 
 # ---------------------------------------------------------------------------------------------------- on disk

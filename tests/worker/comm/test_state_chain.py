@@ -86,7 +86,7 @@ def test_three_take_little_longer_than_one_and_seven_as_well() -> None:
 
 def test_a_fast_link_is_soon_full_though_each_process_takes_a_while_to_answer() -> None:
     size, speed = 30_000_000, 125e6  # 1 Gbit/s
-    for receivers, most in ((1, 1.09), (7, 1.22)):
+    for receivers, most in ((1, 1.1), (7, 1.22)):
         took_s = Chain(size, 1 + receivers, speed, latency_s=0.002).run() - TICKS_S
         assert took_s < most * size / speed, (receivers, took_s * speed / size)
 

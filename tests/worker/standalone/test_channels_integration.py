@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 def test_each_worker_has_a_process(tmp_path: Path) -> None:
     edges = ("--workers", "3", "--edges", "0-1,1-2", "--iterations", "50", "--told", str(tmp_path))
-    with Command(tmp_path, "run", "--workers", "3", JOB, *edges) as command:
+    with Command(tmp_path, "run", "--workers", "3", JOB, *edges, program="forked") as command:
         assert command.end() == 0, command.text
         assert "refused" not in command.text and "identical" in command.text
     ended = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(3)]
@@ -23,7 +23,7 @@ def test_each_worker_has_a_process(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_another_number_of_workers_is_one_line(tmp_path: Path) -> None:
-    with Command(tmp_path, "run", "--workers", "2", str(EXAMPLES / "logistic_numpy.py")) as command:
+    with Command(tmp_path, "run", "--workers", "2", str(EXAMPLES / "logistic_numpy.py"), program="forked") as command:
         assert command.end() == 2
         assert "--workers 2 for a script that wires 4 workers: expected as many" in command.text
         assert "Traceback" not in command.text
@@ -31,6 +31,7 @@ def test_another_number_of_workers_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_checkpoints_are_refused(tmp_path: Path) -> None:
-    with Command(tmp_path, "run", "-n", "4", "--checkpoint-every", "9steps", str(EXAMPLES / "logistic_numpy.py")) as run:
+    words = ("run", "-n", "4", "--checkpoint-every", "9steps", str(EXAMPLES / "logistic_numpy.py"))
+    with Command(tmp_path, *words, program="forked") as run:
         assert run.end() == 2
         assert "only the script knows what its workers hold" in run.text

@@ -36,7 +36,7 @@ def drain(
     """
     from taut.supervisor.control import Dismiss, DrainRun, order
 
-    rank = None if worker is None else _rank(worker)
+    rank = None if worker is None else rank_of(worker)
     if expel and rank is None:
         raise Misuse("--expel without a worker", "taut drain RUN WORKER --expel", "`taut drain RUN` ends the whole run")
     found = going(given.settings().runs_dir, run)
@@ -63,7 +63,8 @@ def going(runs_dir: str, name: str) -> PreviousRun:
     return read_previous_run(summary.path)
 
 
-def _rank(given: str) -> int:
+def rank_of(given: str) -> int:
+    """Return the rank that a user has written."""
     if not given.isdecimal() or len(given) > 9:
         raise Misuse(f"worker {given!r}", "its rank, a whole number", "`taut show RUN` lists them")
     return int(given)

@@ -127,6 +127,8 @@ def _target(script: Path, output: Path | None, executable: bool) -> Path:
         raise Misuse(f"--output {target}", f"a name that ends with {SUFFIX}", f"try {target}{SUFFIX}")
     if target.is_dir():
         raise Misuse(f"--output {target}, which is a folder", "a file", "-o FILE writes another")
+    if not target.absolute().parent.is_dir():
+        raise Misuse(f"--output {target}", "a folder that exists", f"mkdir -p {target.parent}")
     return target
 
 

@@ -58,6 +58,7 @@ def resume(
     """
     from taut.supervisor.checkpoints.folder import drop_newer
     from taut.supervisor.prepare import Origin
+    from taut.supervisor.run.steering import steered_text
     from taut.supervisor.storage.run_lock import RunLock
 
     wanted = with_hosts(given.settings())
@@ -86,7 +87,9 @@ def resume(
         drop_newer(found)
         service = supervisor_in(record.summary.path, settings, Origin(shlex.join(sys.argv), resume=found, lock=lock))
         undo.pop_all()
-    display.note(f"continuing {record.summary.name} from checkpoint {found.manifest.number}, step {found.manifest.steps}")
+    kept = steered_text(found.manifest.rate, found.manifest.slack)
+    where = f"checkpoint {found.manifest.number}, step {found.manifest.steps}"
+    display.note(f"continuing {record.summary.name} from {where}{f', with {kept} as before' if kept else ''}")
     if not launch.script:
         service.start()
         say_how_to_join(service, display)

@@ -58,7 +58,8 @@ def runs(
         print_json({"runs_dir": folder, "runs": [plain(each) for each in found]})
         return
     if not found:
-        notes().print(f"no runs in {folder}")
+        chosen = " like that" if state or since or strategy else ""
+        notes().print(f"no runs{chosen} in {folder}")
         return
     from taut.cli.output.tables import fitting_table
 

@@ -109,6 +109,9 @@ def _loaded(written: str, weights: Path | None) -> Tiers:
 
         try:
             model.load_state_dict(load_file(weights))
+        except OSError:
+            given = f"--weights {weights}, which cannot be read"
+            raise Misuse(given, "a file that exists", "model.safetensors of a run") from None
         except (SafetensorError, RuntimeError) as error:
             why = str(error).splitlines()[-1].strip()
             raise Misuse(

@@ -9,9 +9,10 @@ from rich.markup import escape
 
 from taut.cli.options import Given, Json, RunName, output_flag, with_flags
 from taut.cli.output.console import print_json, results
-from taut.cli.output.display import worker_table
+from taut.cli.output.display import exchange_text, worker_table
 from taut.cli.output.format import duration_text, figures, public, score_text, worker_record
 from taut.core.early_stopping import BEST_MODEL
+from taut.core.staleness_counts import staleness_text
 from taut.supervisor.metrics import cluster_rate, total
 from taut.supervisor.storage.store_reader import StoredRun, find_run
 from taut.supervisor.storage.store_writer import plain
@@ -99,6 +100,11 @@ def _print(record: StoredRun) -> None:
     validation = (record.outcome or {}).get("validation")
     scores = {int(rank): score for rank, score in validation["replicas"].items()} if validation else None
     console.print(worker_table(record.rows(record.latest()), scores=scores))
+    together = total(record.latest().values())
+    if together.bytes_sent:
+        console.print(f"exchange: {exchange_text(together)}")
+    if together.late:
+        console.print(f"staleness: {staleness_text(together.late)}")
     began = min([summary.started, *(event.time for event in record.events)])  # a run that was resumed began before
     for event in record.events:
         line = f"[{event.time - began:6.1f} s] {event.kind}: {event.text}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 UNCOUNTED = "samples unknown (the script says them with worker.exchange(loss, samples=N)): samples/s stays 0"
 
 
-@with_flags("strategy topology codec finish scale_lr")
+@with_flags("clients strategy topology codec finish scale_lr validate_every stop_early")
 def simulate(
     *,
     script: Annotated[
@@ -62,11 +62,14 @@ def simulate(
     if not script:
         raise Misuse("no script", "SCRIPT or a preset", "for example: taut simulate --workers 8 digits")
     from taut.simulator.presets import find, with_preset
+    from taut.strategies.compatibility import with_clients
 
     preset = None if module else find(script, timing_only)
     if module:
         script = str(script_of(Path(script), module))
-    words = {name: text or "" for name, text in given.flags.items()}
+    words = {name: text or "" for name, text in given.flags.items() if name != "clients"}
+    if (clients := given.flags["clients"]) is not None:
+        words["strategy"] = with_clients(words["strategy"] or "fedavg", int(clients))
     scenario = machines.scenario(
         **{**words, "strategy": words["strategy"] or "async"},
         workers=workers,
@@ -76,6 +79,7 @@ def simulate(
         script=script,
         args=tuple(args or ()),
     )
+    scenario.check()  # before a step is measured
     if preset is not None:
         scenario = with_preset(scenario, preset, machines.step_s, parameters)
     else:
@@ -93,7 +97,7 @@ def simulate(
     elif not quiet:
         show(found, timing_only, trace)
         results().print(f"costs of codecs: {costs_from}", style="dim", markup=False, soft_wrap=True)
-    raise typer.Exit(1 if found.error else 0)
+    raise typer.Exit((2 if found.misused else 1) if found.error else 0)
 
 
 def sized(scenario: Scenario, step_s: float | None, parameters: int | None, timing_only: bool, silent: bool) -> Scenario:

@@ -54,7 +54,7 @@ def worker_table(
     for row in rows:
         score = [] if scores is None else [score_text(scores.get(row.rank))]
         samples_per_s = rate(row.statistics) if rates is None else rates.of(row.rank)
-        shown = "paused" if row.paused and row.state != "gone" else row.state
+        shown = "paused" if row.paused and row.state == "training" else row.state
         state = Text(shown, style={"training": "", "gone": "red", "paused": "yellow"}.get(shown, "dim"))
         table.add_row(str(row.rank), state, *_cells(row.statistics, samples_per_s), *score)
         gone += [f"worker {row.rank}: {row.reason}"] if row.state == "gone" and row.reason else []

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from taut.core.messages import Statistics
+from taut.core.staleness_counts import BOUNDS
 from taut.supervisor.metrics import cluster_rate, rate, time_split, total
 from taut.supervisor.metrics import compression as compression  # noqa: PLC0414 (for the displays)
 from taut.supervisor.view import Outcome, ValidationScores, WorkerRow
@@ -76,6 +77,7 @@ def figures(together: Statistics) -> dict[str, Any]:
     counts = ("samples", "bytes_sent", "bytes_dense", "staleness")
     return {
         **{name: getattr(together, name) for name in counts},
+        "staleness_counts": dict(zip((*map(str, BOUNDS), "more"), together.late, strict=False)),
         "compression": compression(together),
         "time_split": time_shares(together),
     }

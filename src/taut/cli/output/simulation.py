@@ -38,6 +38,8 @@ def record(found: Simulated, timing_only: bool) -> dict[str, Any]:
         "validation": found.validation,
         "scores": found.scores,
         "distances": found.distances,
+        "evaluations": found.evaluations,
+        "ended_early": found.ended_early,
         "gone": found.gone,
         "faults_never_happened": [{"kind": kind_of(fault), **asdict(fault)} for fault in found.missed],
         "counted": found.counted,
@@ -64,12 +66,20 @@ def show(found: Simulated, timing_only: bool, trace: Path | None) -> None:
         console.print(f"never happened: {fault_text(fault)} (the run was over by then)", style="yellow")
     if not timing_only:
         alike = "identical" if found.identical else f"{found.consensus:.2g} of the mean's norm apart"
+        alike = "not compared" if len(found.gone) == len(found.workers) else alike
         score = "" if found.validation is None else f"; validation {score_text(found.validation.chosen)}"
         console.print(f"replicas: {alike}{score}")
+    if found.evaluations:
+        last_s, last = found.evaluations[-1]
+        console.print(f"evaluations: {len(found.evaluations)}, the last one {last:g} after {last_s:,.3f} virtual seconds")
+    if found.ended_early:
+        console.print(found.ended_early, soft_wrap=True)
     console.print(
         f"simulated in {found.counted.get('real_s', 0.0):.1f} s, {found.counted.get('events', 0):,} events", style="dim"
     )
     if trace is not None:
         console.print(f"timeline: {trace} (open it at ui.perfetto.dev)")
+    if found.script_error:
+        sys.stderr.write(f"{found.script_error}\n")
     if found.error:
         sys.stderr.write(f"error: {found.error}\n")

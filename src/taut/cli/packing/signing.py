@@ -72,8 +72,12 @@ def check_signature(job: Job, trusted: Path | None) -> str:
 def _keys(file: Path, kind: str) -> list[bytes]:
     """Return the keys of this kind in a file."""
     found = []
-    with file.open("rb") as opened:
-        text = opened.read(KEYS_FILE_NBYTES).decode("utf-8", "replace")
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(KEYS_FILE_NBYTES).decode("utf-8", "replace")
+    except OSError as error:
+        given = f"the keys in {file}, which cannot be read ({error.strerror})"
+        raise Misuse(given, "a file of keys", "`taut pack --new-key FILE` makes one") from None
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):

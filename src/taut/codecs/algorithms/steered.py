@@ -12,7 +12,7 @@ from typing import ClassVar
 from taut.codecs.codec import Codec, State, Vector, check_range, ranges
 from taut.codecs.math.density_control import WATCH, first_limit
 
-FLUSH_HALVINGS = 3  # after a run so short that nothing was sent yet
+FLUSH_HALVINGS = 7  # after a run so short that nothing was sent yet
 FLUSH_PASSES = 8  # at the full limit, for elements that are over it several times
 
 

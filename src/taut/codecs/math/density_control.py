@@ -5,9 +5,6 @@ where they wander, as 1 / limit^2. One doubling may thus cut it to a quarter, so
 wider than that, or the limit would swing for ever. After a change the strays need time to settle: halving lets everything
 between the new limit and the old be sent at once, doubling brings silence until strays have grown. So the density is not
 judged for some steps: more of them each time, since at the start the limit is a guess and later it is not.
-
-If a share of ``drowned`` of all elements is sent, the limit is too small by far, and waiting would only let the strays
-grow: it is doubled after every scan until less is sent.
 """
 
 from __future__ import annotations
@@ -34,10 +31,6 @@ class Steering:
     ``sent`` (in sizes of the vector) count from the time when the strays settled after the last change of the limit."""
 
     target: float
-    low: float = LOW  # times the target: below it the limit is halved
-    high: float = HIGH  # times the target: above it, doubled
-    flood: float = FLOOD  # times the target: above it, doubled at once
-    drowned: float = math.inf  # share of the elements: above it, doubled after every scan, however new the limit is
     steps: int = 0
     rounds: float = 0.0
     sent: float = 0.0
@@ -45,9 +38,6 @@ class Steering:
     settle_rounds: float = 0.0
     patience: int = FIRST_PATIENCE
     watched: int = 0
-    warm_steps: int = 0  # steps for which the limit stays as it is, to be doubled after them
-    scan_sent: int = 0  # in the scan of the whole vector that is under way
-    scanned: int = 0
 
     def note(self, sent: int, scanned: int, size: int) -> float:
         """Count a step; return the factor for the limit: 2.0, 0.5 or (nearly always) 1.0.
@@ -55,16 +45,7 @@ class Steering:
         >>> steering = Steering(0.01)
         >>> [steering.note(sent, 1000, 1000) for sent in (50, 50, 50, 50, 10, 10)]
         [1.0, 1.0, 1.0, 2.0, 1.0, 1.0]
-        >>> steering = Steering(0.01, drowned=0.25, warm_steps=9)
-        >>> [steering.note(sent, 500, 1000) for sent in (400, 400, 300, 300, 100, 100)]
-        [1.0, 2.0, 1.0, 2.0, 1.0, 1.0]
         """
-        return 2.0 if self._drowns(sent, scanned, size) else self._steer(sent, scanned, size)
-
-    def _steer(self, sent: int, scanned: int, size: int) -> float:
-        if self.warm_steps > 0:
-            self.warm_steps -= 1
-            return 1.0 if self.warm_steps else 2.0
         if self.settle_steps > 0 or self.settle_rounds > 0.0:
             self.settle_steps -= 1
             self.settle_rounds -= scanned / size
@@ -76,24 +57,13 @@ class Steering:
             return 1.0
         density = self.sent / self.steps
         ready = self.steps >= self.patience
-        if density > self.flood * self.target or (ready and density > self.high * self.target):
+        if density > FLOOD * self.target or (ready and density > HIGH * self.target):
             return self._change(2.0)
-        if ready and density < self.low * self.target:
+        if ready and density < LOW * self.target:
             return self._change(0.5)
         if self.steps >= 2 * self.patience and self.rounds >= 2.0:  # forget what is old, slowly
             self.steps, self.rounds, self.sent = self.steps // 2, self.rounds / 2.0, self.sent / 2.0
         return 1.0
-
-    def _drowns(self, sent: int, scanned: int, size: int) -> bool:
-        """Count a part of a scan; at its end, return whether so much was sent that the limit is meaningless."""
-        self.scan_sent, self.scanned = self.scan_sent + sent, self.scanned + scanned
-        if self.scanned < size:
-            return False
-        drowns = self.scan_sent > self.drowned * self.scanned
-        self.scan_sent = self.scanned = 0
-        if drowns:
-            self.steps, self.rounds, self.sent = 0, 0.0, 0.0
-        return drowns
 
     def _change(self, factor: float) -> float:
         self.patience = min(2 * self.patience, LAST_PATIENCE)

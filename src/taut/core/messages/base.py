@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.inspect import FloatType, StrType
 
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 11
 SUPERVISOR = -1  # the supervisor's number among the ranks
 MAX_WORKERS = 65_536
 FLOAT32_MAX = 3.4028234663852886e38  # squares, and sums over a message, are finite float64

@@ -24,6 +24,7 @@ from taut.core.messages.base import (
 )
 from taut.core.messages.data import Lease, LeaseDone, LeaseRequest, LeaseTaken, ReserveSeen
 from taut.core.messages.membership import View
+from taut.core.staleness_counts import BUCKETS
 
 
 class TensorSpec(Struct, frozen=True, array_like=True):
@@ -41,13 +42,14 @@ class TensorSpec(Struct, frozen=True, array_like=True):
 
 class Platform(Tidy, frozen=True):
     """The software and the processor that a worker computes with. Workers with equal ``rounding`` make equal steps from
-    equal gradients, to the last bit."""
+    equal gradients, to the last bit. ``script``: the name of its file and a hash of what is in it."""
 
     taut: Word = ""
     python: Word = ""
     torch: Word = ""
     system: Word = ""
     rounding: Name = ""
+    script: Name = ""
 
 
 class Hello(Message, frozen=True):
@@ -94,6 +96,9 @@ class Statistics(Tidy, frozen=True):
     own_length: Count = 0  # samples of its own data, which is not leased; 0: it has none
     own_passes: Count = 0  # passes over it that are complete
     own_wanted: Count = 0  # passes over it that the script asks for, 0 while unknown
+    late: Annotated[
+        tuple[Count, ...], Meta(max_length=BUCKETS)
+    ] = ()  # updates by their staleness, in buckets
 
 
 # What a worker's time goes into. The parts sum to the wall time.
@@ -137,12 +142,12 @@ MOST_LINKS = 64  # in a message
 
 
 class Heartbeat(Tidy, Message, frozen=True):
-    """The worker is alive, with its statistics. ``sketch`` (may be empty): a linear sketch of the weights, for the
-    consensus distance. ``complaints``: about the workers whose messages were refused most. In lock-step, ``agreed``:
-    the stamp of the last membership of which all members have told this worker that they are in it; ``elected``: the
-    membership that the workers elected without a supervisor, until it is in a roster; ``calm``: this worker hears the
-    supervisor, and its vote is with no candidate. ``host_use``, ``sent_to``: now and then, how
-    busy its host is, and the bytes sent to those peers that got most."""
+    """The worker is alive, with its statistics. ``sketch``: a linear sketch of the weights, for the consensus distance;
+    empty where it is the one that was said last. ``complaints``: about the workers whose messages were refused most. In
+    lock-step, ``agreed``: the stamp of the last membership of which all members have told this worker that they are in
+    it; ``elected``: the membership that the workers elected without a supervisor, until it is in a roster; ``calm``: this
+    worker hears the supervisor, and its vote is with no candidate. ``host_use``, ``sent_to``: now and then, how busy its
+    host is, and the bytes sent to those peers that got most."""
 
     statistics: Statistics
     sketch: Annotated[list[Real], Meta(max_length=1024)]

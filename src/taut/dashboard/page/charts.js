@@ -5,10 +5,11 @@ import {bytes, number, short, time} from "./format.js";
 export const PARTS = ["compute", "encode", "send", "wait", "merge", "data", "other"];  // as records.PARTS; a test compares
 export const COLORS = ["#2a78d6", "#d1701d", "#1f9a6d", "#c04a9b", "#8a6d1f", "#7a5bd0", "#c43d3d", "#3a9cab", "#6b8f1f", "#a0626e"];
 const MOST_IN_LEGEND = 8;  // workers
+const MOST_DRAWN = 12_800;  // values of all workers' lines of a chart: of more, each second, fourth ... is left out
 const HEIGHT = 190;
 
 const color = (rank) => COLORS[rank % COLORS.length];
-const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+export const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const WORKER = {rate: 1, loss: 2, staleness: 3, parts: 4};  // of a worker's point
 
 const settings = {smoothing: 0, log: false, perWorker: true, worker: "all"};
@@ -23,12 +24,22 @@ export function smoothed(values, weight) {
   });
 }
 
-const ranksOf = (points) => [...new Set(points.flatMap((point) => point.ranks.map((one) => one[0])))].sort((a, b) => a - b);
+const strideOf = (points) => {
+  const stride = points.length * (points.at(-1)?.ranks.length ?? 0) / MOST_DRAWN;
+  return stride > 1 ? 2 ** Math.ceil(Math.log2(stride)) : 1;
+};
 
-function workerValues(points, ranks, field) {
-  const columns = new Map(ranks.map((rank) => [rank, new Array(points.length).fill(null)]));
-  points.forEach((point, at) => point.ranks.forEach((one) => { columns.get(one[0])[at] = one[field]; }));
-  return columns;
+// The values of each worker, by rank, for the points of one drawing.
+function workerValues(points, field) {
+  const columns = new Map(), stride = strideOf(points);
+  points.forEach((point, at) => {
+    if (at % stride && at < points.length - 1) return;
+    for (const one of point.ranks) {
+      if (!columns.has(one[0])) columns.set(one[0], new Array(points.length).fill(null));
+      columns.get(one[0])[at] = one[field];
+    }
+  });
+  return [...columns].sort(([one], [other]) => one - other);
 }
 
 // Each chart: its lines, as {label, values, stroke, ...}, from the points.
@@ -36,8 +47,7 @@ const all = (label, values, more = {}) => ({label, values, width: 2.5, stroke: s
 
 function workerLines(points, field) {
   if (!settings.perWorker) return [];
-  const ranks = ranksOf(points);
-  return [...workerValues(points, ranks, field)].map(([rank, values]) =>
+  return workerValues(points, field).map(([rank, values]) =>
     ({label: `worker ${rank}`, values, width: 1.2, stroke: color(rank), smooth: true, worker: true}));
 }
 
@@ -97,6 +107,10 @@ export class Chart {
     this.zoomed = false;
     this.plot = null;
     this.labels = "";
+    this.near = null;
+    this.told = document.createElement("p");
+    this.told.className = "near";
+    this.place.after(this.told);
     new ResizeObserver(() => requestAnimationFrame(() => {  // later: the plot's legend changes the place's height
       if (this.plot && this.plot.width !== this.size().width) this.plot.setSize(this.size());
     })).observe(this.place);
@@ -114,6 +128,7 @@ export class Chart {
       const drawn = line.smooth && settings.smoothing ? smoothed(line.values, settings.smoothing) : line.values;
       return log ? drawn.map((value) => value > 0 ? value : null) : drawn;
     });
+    this.stride = this.kind.lines === CHARTS[this.place.id]?.lines ? strideOf(points) : 1;
     this.shown = lines.map((line, index) => line.shown ?? values[index]);
     const labels = lines.map((line) => line.label).join("\n") + log;
     if (anew || labels !== this.labels || !this.plot) {
@@ -126,35 +141,60 @@ export class Chart {
       if (this.zoomed) this.plot.redraw();
     }
     const last = lines.map((line, index) => `${line.label} ${this.kind.format(this.shown[index].at(-1) ?? null)}`);
-    const told = points.length ? `at ${(this.kind.tick ?? time)(x.at(-1))}: ${last.slice(0, MOST_IN_LEGEND).join(", ")}` : "no points so far";
+    const told = this.kind.told ? this.kind.told(points) : points.length ? `at ${(this.kind.tick ?? time)(x.at(-1))}: ${last.slice(0, MOST_IN_LEGEND).join(", ")}` : "no points so far";
     this.place.setAttribute("aria-label", `${this.place.dataset.title}, ${told}`);
   }
 
+  // Of lines with many values left out, the last one that is drawn.
+  kept(index, at) {
+    return index && this.shown[index - 1]?.[at] === null ? at - at % this.stride : at;
+  }
+
+  tell(plot, index) {
+    this.near = index;
+    const at = (plot.cursor.idx ?? null) === null ? null : this.kept(index, plot.cursor.idx), line = index ? plot.series[index].label : "";
+    const text = line && at !== null ? `${line}: ${this.kind.format(this.shown[index - 1]?.[at] ?? null)} at ${(this.kind.tick ?? time)(plot.data[0][at])}` : "";
+    if (this.told.textContent !== text) this.told.textContent = text;
+  }
+
+  // A label below each bar, as many as there is room for.
+  buckets() {
+    return {
+      grid: {show: false}, splits: (plot) => plot.data[0],
+      values: (plot, at) => at.map((one) => one % Math.ceil(30 * at.length / plot.over.clientWidth) ? "" : this.kind.label(one)),
+    };
+  }
+
   options(lines, log) {
+    const many = lines.length > MOST_IN_LEGEND + 2;
+    this.told.hidden = !many;
     const axis = {stroke: style("--quiet"), grid: {stroke: style("--line"), width: 1}, ticks: {show: false}, font: "11px system-ui"};
     return {
       ...this.size(),
-      padding: [8, 8, 0, 0],
-      cursor: {...(this.kind.alone ? {} : {sync: {key: "taut"}}), focus: {prox: 24}, points: {size: 5}},
-      focus: {alpha: 0.35},
-      legend: {live: true, show: lines.length <= MOST_IN_LEGEND + 2},
+      padding: [8, 18, 0, 0],
+      cursor: {...(this.kind.alone ? {} : {sync: {key: "taut"}}), focus: {prox: 24}, dataIdx: (_, index, at) => this.kept(index, at), points: this.kind.bars ? {show: false} : {size: 5},
+        ...(this.kind.bars ? {drag: {x: false, y: false}} : {})},
+      focus: {alpha: many ? 1 : 0.35},  // another alpha draws all lines again at each move
+      legend: {live: true, show: !many},
       scales: {
-        x: {time: false},
+        x: {time: false, ...(this.kind.bars ? {range: (_, low, high) => [low - 0.5, high + 0.5]} : {})},
         y: this.kind.stacked ? {range: [0, 1]} : log ? {distr: 3} : {range: (_, low, high) => around(low, high)},
       },
       axes: [
-        {...axis, size: 28, values: (_, ticks) => ticks.map(this.kind.tick ?? time)},
-        {...axis, ...(log ? {grid: {...axis.grid, filter: decades}} : {}), size: 58, values: (_, ticks) => ticks.map((value) => value === null ? "" : this.kind.stacked ? this.kind.format(value) : this.kind.format === CHARTS.traffic.format ? bytes(value) : short(value))},
+        {...axis, size: 28, ...(this.kind.bars ? this.buckets() : {values: (_, ticks) => ticks.map(this.kind.tick ?? time)})},
+        {...axis, ...(log ? {grid: {...axis.grid, filter: decades}} : {}), size: 58, values: (_, ticks) => ticks.map((value) => value === null ? "" : this.kind.stacked || this.kind.bars ? `${number(100 * value)}%` : this.kind.format === CHARTS.traffic.format ? bytes(value) : short(value))},
       ],
       series: [
         {label: this.kind.xlabel?.() ?? "time", value: (_, value) => value === null ? "–" : (this.kind.tick ?? time)(value)},
         ...lines.map((line, index) => ({
-          label: line.label, stroke: line.stroke, fill: line.fill, width: line.width, dash: line.dash, points: {show: false},
+          label: line.label, stroke: line.stroke, fill: line.fill, width: line.width, dash: line.dash, paths: line.paths, points: {show: false},
           spanGaps: !line.fill,
-          value: (_, value, __, at) => this.kind.format(at === null || at === undefined ? this.shown[index].at(-1) ?? null : this.shown[index][at] ?? null),
+          value: (_, value, __, at) => this.kind.bars && (at ?? null) === null ? "" : this.kind.format(this.shown[index].at(at ?? -1) ?? null),
         })),
       ],
       hooks: {
+        setSeries: [(plot, index) => { if (many) this.tell(plot, index); }],  // a line that is near, where no legend names it
+        setLegend: [(plot) => { if (many) this.tell(plot, this.near); }],
         setSelect: [(plot) => { if (plot.select.width > 2) this.zoomed = true; }],
         ready: [(plot) => plot.over.addEventListener("dblclick", () => { this.zoomed = false; resetZoom(); })],
       },
@@ -183,9 +223,41 @@ export function drawCharts(given, anew = false) {
   for (const chart of charts) {
     const figure = chart.place.closest("figure");
     if (chart.place.id === "consensus") figure.hidden = !points.some((point) => point.consensus);
-    if (!figure.hidden) chart.draw(points, anew);
+    if (!figure.hidden) waiting.set(chart, {points, anew: anew || waiting.get(chart)?.anew});
   }
+  drawNext();
 }
+
+// One chart in a frame, and of many lines only those that can be seen: with a hundred workers each takes a while.
+const waiting = new Map(), seen = new Set();
+let asked = false;
+
+function next() {
+  for (const [chart, {points}] of waiting) {
+    if (seen.has(chart.place) || (points.at(-1)?.ranks.length ?? 0) <= MOST_IN_LEGEND) return chart;
+  }
+  return null;
+}
+
+function drawNext() {
+  if (asked || !next()) return;
+  asked = true;
+  requestAnimationFrame(() => {
+    asked = false;
+    const chart = next();
+    if (!chart) return;
+    const {points, anew} = waiting.get(chart);
+    waiting.delete(chart);
+    chart.draw(points, anew);
+    drawNext();
+  });
+}
+
+const eye = new IntersectionObserver((entries) => {
+  for (const entry of entries) seen[entry.isIntersecting ? "add" : "delete"](entry.target);
+  drawNext();
+}, {rootMargin: "200px"});
+for (const chart of charts) eye.observe(chart.place);
 
 export function set(name, value) {
   settings[name] = value;

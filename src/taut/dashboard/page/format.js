@@ -1,7 +1,12 @@
 // Numbers, sizes and times as the page writes them.
 
-export const number = (value, digits = 0) => value === null || value === undefined || !Number.isFinite(value) ? "–"
-  : value.toLocaleString("en", {maximumFractionDigits: digits, minimumFractionDigits: digits});
+const formats = [];  // by digits: to make one takes longer than to use it
+
+export const number = (value, digits = 0) => {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  formats[digits] ??= new Intl.NumberFormat("en", {maximumFractionDigits: digits, minimumFractionDigits: digits});
+  return formats[digits].format(value);
+};
 
 // Three figures that count, for values of any size.
 export const short = (value) => {

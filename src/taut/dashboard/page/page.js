@@ -8,6 +8,7 @@ import {listRuns} from "./compare.js";
 import {showHosts} from "./hosts.js";
 import {followMetrics} from "./metrics.js";
 import {STORED, ask, download, notice, problem, request, takeOrders} from "./orders.js";
+import {drawStaleness} from "./staleness.js";
 import {drawTopology} from "./topology.js";
 
 const points = [];
@@ -84,7 +85,7 @@ function showWorkers({total, workers}) {
     row.className = gone ? "gone" : "";
     const texts = [
       String(worker.rank), worker.host,
-      gone && worker.reason ? `gone: ${worker.reason}` : worker.paused ? "paused" : worker.state,
+      gone && worker.reason ? `gone: ${worker.reason}` : worker.paused && worker.state === "training" ? "paused" : worker.state,
       number(worker.steps), number(worker.samples_per_s), number(worker.loss, 4), number(worker.staleness, 1),
       bytes(worker.bytes_sent), number(worker.refused),
     ];
@@ -113,30 +114,29 @@ function showOrders(cell, worker, none) {
 // A worker's time as a bar of its parts.
 function showParts(bar, parts) {
   const whole = PARTS.reduce((sum, part) => sum + (parts[part] ?? 0), 0) || 1;
-  const told = PARTS.map((part, index) => {
-    const share = 100 * (parts[part] ?? 0) / whole;
-    bar.children[index].style.width = `${share}%`;
-    return `${part} ${number(share)}%`;
-  }).join(", ");
-  if (bar.title !== told) {
-    bar.title = told;
-    bar.setAttribute("aria-label", told);
-  }
+  const shares = PARTS.map((part) => 100 * (parts[part] ?? 0) / whole);
+  const told = PARTS.map((part, index) => `${part} ${number(shares[index])}%`).join(", ");
+  if (bar.title === told) return;  // with a hundred workers, styles that stay as they are cost much
+  bar.title = told;
+  bar.setAttribute("aria-label", told);
+  shares.forEach((share, index) => { bar.children[index].style.width = `${share}%`; });
 }
 
 // The workers whose time can be looked at alone.
 function showChoices(workers) {
   const ranks = workers.filter((worker) => worker.state !== "gone").slice(0, 100).map((worker) => String(worker.rank));
-  const select = $("whose"), now = [...select.options].slice(1).map((option) => option.value);
-  if (ranks.join() === now.join()) return;
-  const chosen = select.value;
-  select.replaceChildren(select.options[0], ...ranks.map((rank) => {
-    const option = make("option", `worker ${rank}`);
-    option.value = rank;
-    return option;
-  }));
-  select.value = ranks.includes(chosen) ? chosen : "all";
-  if (select.value !== chosen) set("worker", "all");
+  for (const select of [$("whose"), $("staleof")]) {
+    const now = [...select.options].slice(1).map((option) => option.value);
+    if (ranks.join() === now.join()) continue;
+    const chosen = select.value;
+    select.replaceChildren(select.options[0], ...ranks.map((rank) => {
+      const option = make("option", `worker ${rank}`);
+      option.value = rank;
+      return option;
+    }));
+    select.value = ranks.includes(chosen) ? chosen : "all";
+    if (select.value !== chosen) select.dispatchEvent(new Event("change"));
+  }
 }
 
 const fits = (line) => line.textContent.toLowerCase().includes($("filter").value.trim().toLowerCase());
@@ -171,6 +171,7 @@ function showLatest() {
   showChoices(latest.workers.workers);
   drawTopology(latest.topology, latest.workers.workers);
   showHosts(latest.hosts);
+  drawStaleness(latest.staleness);
   if (latest.changed) drawCharts(points);
   latest.changed = false;
 }
@@ -264,6 +265,7 @@ $("smoothing").addEventListener("input", (event) => set("smoothing", Number(even
 $("log").addEventListener("change", (event) => set("log", event.target.checked));
 $("perworker").addEventListener("change", (event) => set("perWorker", event.target.checked));
 $("whose").addEventListener("change", (event) => set("worker", event.target.value === "all" ? "all" : Number(event.target.value)));
+$("staleof").addEventListener("change", () => drawStaleness());
 $("whole").addEventListener("click", resetZoom);
 $("filter").addEventListener("input", () => {
   for (const line of $("events").children) line.hidden = !fits(line);

@@ -20,6 +20,8 @@ class VirtualWatch(Stopwatch):
     """Charges virtual time, after spending what the models say the work took: the step's computing when it is reached,
     the codec's and the messages' when they are charged. ``worker`` numbers the worker among the simulated ones."""
 
+    virtual = True
+
     def __init__(self, fiber: Fiber, worker: int, pace: Pace, costs: Costs, trace: Trace | None) -> None:
         self.fiber, self.worker, self.pace, self.costs, self.trace = fiber, worker, pace, costs, trace
         self.transport: VirtualTransport | None = None

@@ -55,6 +55,7 @@ def measure(scenario: Scenario) -> MeasuredScript:
     """Run the script alone for a few steps, in real time, on one thread. Of a global batch, which it has as a whole then,
     take an equal part."""
     alone = replace(scenario, workers=1, strategy="independent", topology="", codec="", finish="", steps=STEPS, faults=())
+    alone = replace(alone, validate_every="", stop_early="")
     ends_s: list[float] = []
     run = _Alone(alone, lambda _: ends_s.append(time.perf_counter()))
     run.go()

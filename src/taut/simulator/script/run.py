@@ -12,17 +12,19 @@ import json
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from taut.errors import Misuse, RunFailed
+from taut.errors import Misuse, RunFailed, TautError
 from taut.simulator.models.network import Network
 from taut.simulator.models.rng import Rng
 from taut.simulator.models.speeds import Pace
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
+from taut.simulator.script import fibers
 from taut.simulator.script.comm import Switchboard
 from taut.simulator.script.connection import VirtualConnector, VirtualWatch
 from taut.simulator.script.fault_injection import FaultInjection
@@ -31,12 +33,13 @@ from taut.simulator.script.network_faults import NetworkFaults
 from taut.simulator.script.observer import Observer
 from taut.simulator.script.supervisor import VirtualSupervisor
 from taut.simulator.trace import Trace
+from taut.specs import parse_early_stop
 from taut.strategies.compatibility import combine
 from taut.strategies.rate_scaling import scaling_in
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.view import grouped
 from taut.worker.joining.connection import CONNECTOR
-from taut.worker.joining.main_script import import_folder, module_of, run_main
+from taut.worker.joining.main_script import import_folder, module_of, run_main, script_trace
 from taut.worker.joining.script_worker import script_end
 
 Progress = Callable[[float, int], None]  # virtual seconds, steps of all workers
@@ -93,12 +96,19 @@ class ScriptRun:
             **common,
             **{name: getattr(chosen, name) for name in parts},
             "scale_lr": given.scale_lr or None,
+            **({"validate_every": given.validate_every} if given.validate_every else {}),
             "explicit": [name for name in parts if getattr(given, name)],
         }
         host = socket.gethostname()
         scaling = scaling_in(settings, given.workers)
         return RunPlan.of(
-            chosen, run="simulated", settings=json.dumps(settings), host=host, rate_scaling=scaling, **common
+            chosen,
+            run="simulated",
+            settings=json.dumps(settings),
+            host=host,
+            rate_scaling=scaling,
+            early_stop=parse_early_stop(given.stop_early) if given.stop_early else None,
+            **common,
         )
 
     def _noted(self, kind: str, text: str) -> None:
@@ -166,13 +176,26 @@ class ScriptRun:
         return all(connector.fiber.done for connector in self.connectors)
 
     def raise_failure(self) -> None:
-        for connector in self.connectors:
-            if connector.fiber.failure is not None:
-                raise connector.fiber.failure
+        """Raise the first worker's failure: its own error if that is taut's, else ``RunFailed``, with its traceback as a
+        note."""
+        failures = [connector.fiber.failure for connector in self.connectors if connector.fiber.failure is not None]
+        if failures and isinstance(failures[0], TautError):
+            raise failures[0]
+        if failures:
+            what = "".join(traceback.format_exception_only(failures[0])).strip().splitlines()[-1]
+            failed = RunFailed(f"{self.scenario.script} failed: {what}")
+            failed.add_note(self._told(failures[0]))
+            raise failed from None
+
+    def _told(self, error: BaseException) -> str:
+        """Return the error with the traceback of the script's own lines."""
+        trace = script_trace(error.__traceback__, __file__, fibers.__file__)
+        return "".join(traceback.format_exception(type(error), error.with_traceback(trace), trace)).rstrip()
 
     def result(self, real_s: float) -> Simulated:
         outcome = self.supervisor.outcome
         assert outcome is not None
+        failures = [connector.fiber.failure for connector in self.connectors if connector.fiber.failure is not None]
         workers = {rank: row.statistics for rank, row in outcome.workers.items()}
         gone = {rank: row.reason for rank, row in outcome.workers.items() if row.state == "gone"}
         error = outcome.error
@@ -184,7 +207,21 @@ class ScriptRun:
         ledger, missed = self.supervisor.cluster.ledger, self.injection.missed()
         phase = ledger.phase - ledger.growths  # of the schedule of strategies
         return Simulated(
-            self.scenario, outcome.wall_s, workers, gone, *observed, *reached, counted, error, outcome, phase, missed
+            self.scenario,
+            outcome.wall_s,
+            workers,
+            gone,
+            *observed,
+            *reached,
+            counted,
+            error,
+            outcome,
+            phase,
+            missed,
+            tuple(self.supervisor.evaluations),
+            self.supervisor.cluster.early.reason,
+            any(isinstance(failure, Misuse) for failure in failures),
+            next((self._told(failure) for failure in failures if not isinstance(failure, TautError)), ""),
         )
 
 

@@ -14,7 +14,16 @@ from taut.simulator.script.comm import Switchboard, VirtualTransport
 from taut.simulator.script.fibers import NS, EventLoop
 from taut.supervisor.data.lease_wal import pack
 from taut.supervisor.loop import TICK_S
-from taut.supervisor.run.actions import Action, KeepStatistics, Record, RunFinished, Save, SaveIndex, SendMessage
+from taut.supervisor.run.actions import (
+    Action,
+    KeepMetrics,
+    KeepStatistics,
+    Record,
+    RunFinished,
+    Save,
+    SaveIndex,
+    SendMessage,
+)
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.snapshot import keep, outline, recall
@@ -43,6 +52,7 @@ class VirtualSupervisor:
         self._waiting: dict[VirtualTransport, list[list[bytes]]] | None = None  # messages sent to it while it is away
         self.outcome: Outcome | None = None
         self.last: dict[int, Statistics] = {}
+        self.evaluations: list[tuple[float, float]] = []  # virtual time, score
         switch.supervisor = self
         self._tick()
 
@@ -137,6 +147,9 @@ class VirtualSupervisor:
                     self.noted(kind, text)
                 case KeepStatistics(rank, statistics):
                     self.last[rank] = statistics
+                case KeepMetrics(_, points):
+                    scores = [each.value for each in points if each.name == "validation"]
+                    self.evaluations += [(self.loop.now(), score) for score in scores if score is not None]
                 case Save(_, name):
                     self._saved(f"{name}.safetensors")
                 case SaveIndex():

@@ -60,6 +60,9 @@ def simulate_timing(
     chosen = combine(
         scenario.strategy, scenario.topology or None, scenario.codec or None, scenario.finish or None, scenario.workers
     )
+    if scenario.validate_every:
+        given = f"--validate-every {scenario.validate_every} with --timing-only"
+        raise Misuse(given, "workers that train", "leave one of the two out")
     if chosen.phases > 1:
         raise Misuse(f"strategy {scenario.strategy!r}", "a single phase, where only time is simulated", "give it alone")
     if chosen.strategy.settings.get("clients"):

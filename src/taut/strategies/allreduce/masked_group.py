@@ -5,9 +5,11 @@
 Integers add without rounding in any order, so the masks (``pairwise_masks.py``) cancel exactly, and all members have the
 same bits. The weight and the other numbers of a contribution are masked with it. An element takes 8 bytes on the wire.
 
-Before a round each member tells all others a public key, made for this round, and whether it has anything to give (an
-*offer*). Where fewer than ``FEWEST`` have, the sum would tell too much of one of them: nobody gives anything, and the
-round is *withheld*. A contribution that is not finite or too large for the integers is left out, as if there were none.
+Before a round each member tells all others a public key, made for this round, whether it has anything to give, and
+whether this is its first round (an *offer*). Where fewer than ``FEWEST`` have, the sum would tell too much of one of
+them: nobody gives anything, and the round is *withheld*. Where it is somebody's first round, the others then give the
+last mean, ``common``, with a weight below 0: a newcomer may have that of an earlier round, and all must have the same. A
+contribution that is not finite or too large for the integers is left out, as if there were none.
 
 Drop-outs: who dies after the offers leaves masks in the sum that nothing cancels. As in every ``Group`` the round is then
 run again by those who are left, with new keys. (Bonawitz et al. have shares of all secrets held by the others instead,
@@ -51,17 +53,18 @@ class Integers(Wire):
 class MaskedGroup(Group):
     """One member's machine, with the interface of a ``Group``. ``withheld``: of the round that is done, whether too few
     had something to give; ``offered``: how many had, as far as this member was told; ``unusable``: how many contributions
-    of this member were left out."""
+    of this member were left out. ``common``: the last mean, which the caller keeps up to date."""
 
-    kinds = {"offer": 2, "piece": 3, "stand": 2, "result": 1}  # noqa: RUF012
+    kinds = {"offer": 3, "piece": 3, "stand": 2, "result": 1}  # noqa: RUF012
 
     def __init__(self, membership: Membership, length: int, schedule: str = "ring") -> None:
         super().__init__(membership, length, schedule)
         self._wire = Integers()
         self.withheld = False
         self.offered = self.unusable = 0
+        self.common: Vector | None = None
         self._keys: RoundKeys | None = None  # of the round that we are in, once we have offered
-        self._offers: dict[int, tuple[bytes, bool]] = {}  # of that round, under this version
+        self._offers: dict[int, tuple[bytes, bool, bool]] = {}  # of that round, under this version
         self._fixed: Words | None = None  # what we have to give to it; None: nothing
 
     @property
@@ -73,7 +76,8 @@ class MaskedGroup(Group):
         return True
 
     def mean(self, out: Vector) -> float:
-        """Write the mean of the round that is ``done`` to ``out`` and return the total weight. If 0, ``out`` stays."""
+        """Write the mean of the round that is ``done`` to ``out`` and return the total weight. If 0, ``out`` stays. Of a
+        round that was withheld, the mean is ``common``, or nothing."""
         assert self._result is not None, "no round is done"
         sums = self._result.view(np.int64)
         total = float(sums[self.length])
@@ -98,10 +102,11 @@ class MaskedGroup(Group):
                 raise MalformedMessage(f"an offer of round {note.round}; this worker is in round {round}")
             self._early.append((sender, note, payload))
             return []
-        if sender in self._offers or note.numbers[1] not in (0.0, 1.0) or len(payload) != KEY_NBYTES:
+        said = set(note.numbers[1:])
+        if sender in self._offers or not said <= {0.0, 1.0} or len(payload) != KEY_NBYTES:
             raise MalformedMessage(f"an offer of {len(payload)} bytes with the numbers {note.numbers}")
         RoundKeys().check(payload)
-        self._offers[sender] = payload, bool(note.numbers[1])
+        self._offers[sender] = payload, bool(note.numbers[1]), bool(note.numbers[2])
         return self._run()
 
     def _run(self) -> list[Tell]:
@@ -119,9 +124,9 @@ class MaskedGroup(Group):
         mine, version = self._contribution, self.membership.version
         assert mine is not None
         self._keys, self._fixed = RoundKeys(), self._integers(mine)
-        gives = self._fixed is not None
-        self._offers[self.membership.rank] = self._keys.public, gives
-        note = Note("offer", self.last_round.number + 1, self.part, [version, float(gives)])
+        gives, first = self._fixed is not None, any(mine.numbers[OWN_NUMBERS : OWN_NUMBERS + 1])
+        self._offers[self.membership.rank] = self._keys.public, gives, first
+        note = Note("offer", self.last_round.number + 1, self.part, [version, float(gives), float(first)])
         tells = [Tell(other, note, self._keys.public) for other in self.membership.others]
         return tells + self._retake() + self._run()
 
@@ -140,14 +145,25 @@ class MaskedGroup(Group):
         """Return this member's contribution with its masks."""
         mine, membership = self._contribution, self.membership
         assert mine is not None and self._keys is not None
-        fixed, self.offered = self._fixed, sum(gives for _, gives in self._offers.values())
+        fixed, self.offered = self._fixed, sum(gives for _, gives, _ in self._offers.values())
         if fixed is None or self.offered < FEWEST:
             fixed = np.zeros(self.length + len(mine.numbers), np.uint64)
+            if self.offered < FEWEST and self._tells_common:
+                assert self.common is not None
+                whole = -SCALE * np.append(self.common.astype(np.float64), 1.0)
+                fixed[: self.length + 1] = np.rint(whole).astype(np.int64).view(np.uint64)
             said = np.array(mine.numbers[1 : OWN_NUMBERS + 1])  # who ends, who is there, whose first round it is
             fixed[self.length + 1 : self.length + OWN_NUMBERS + 1] = (SCALE * said).astype(np.uint64)
-        public = {rank: key for rank, (key, _) in self._offers.items()}
+        public = {rank: key for rank, (key, _, _) in self._offers.items()}
         self._keys.mask(fixed, membership.rank, public, (self.last_round.number + 1, membership.version, self.part))
         return fixed
+
+    @property
+    def _tells_common(self) -> bool:
+        """Return whether this member gives the last mean to a round that is withheld: where it is somebody's first, those
+        do for whom it is not; if it is the first of all, all do."""
+        firsts = {rank for rank, (_, _, first) in self._offers.items() if first}
+        return bool(firsts) and (self.membership.rank not in firsts or firsts == self._offers.keys())
 
     def _fill(self, buffer: Vector, lo: int, hi: int) -> None:
         """Leave the buffer: it was filled at once."""
@@ -159,7 +175,7 @@ class MaskedGroup(Group):
     def _finish(self, result: Vector) -> None:
         self._result, self.done = result, True
         weight, ending, contributors, *self.extra = (result.view(np.int64)[self.length :] / SCALE).tolist()
-        self.withheld, self.ending, self.contributors = not weight, round(ending), round(contributors)
+        self.withheld, self.ending, self.contributors = weight <= 0.0, round(ending), round(contributors)
 
     def _room(self, size: int) -> Vector:
         return np.zeros(size, self._wire.dtype)

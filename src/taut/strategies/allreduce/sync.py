@@ -162,7 +162,8 @@ class Sync(m.Method):
 
     def launch(self, state: SyncState, number: int, samples: int, rate: float) -> list[m.MethodAction]:
         """Send a bucket: its part of x is final. Only before ``Stepped``, which launches the rest."""
-        return self._take(state, self._begin(state, state.buckets[number], samples, rate))
+        bucket = state.buckets[number]
+        return self._take(state, bucket.machine.begin(*self._given(state, bucket, samples, rate), keeps=True))
 
     def on(self, state: SyncState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         tells: list[m.Tell] = []
@@ -170,7 +171,8 @@ class Sync(m.Method):
             case m.Stepped(samples, rate):
                 state.waiting = True
                 for bucket in state.buckets:
-                    tells += self._begin(state, bucket, samples, rate)
+                    if not bucket.launched:
+                        tells += bucket.machine.begin(*self._given(state, bucket, samples, rate), keeps=True)
             case m.Heard(sender, note, payload) if state.transfer.hears(note):
                 state.transfer.heard(sender, note, payload)
             case m.Heard(sender, note, payload):
@@ -233,14 +235,14 @@ class Sync(m.Method):
 
     # --------------------------------------------------------------------------------------------- one step
 
-    def _begin(self, state: SyncState, bucket: GradientBucket, samples: int, rate: float) -> list[m.Tell]:
-        if bucket.launched:
-            return []
+    def _given(
+        self, state: SyncState, bucket: GradientBucket, samples: int, rate: float
+    ) -> tuple[m.Vector, int, bool, tuple[float, ...]]:
+        """Return what this worker gives to the round of a bucket, which is launched with it."""
         bucket.launched = True
         present = () if state.present is None else state.present[bucket.first : bucket.last].tolist()
         state.wishes[0].numbers[0] = rate
-        extra = (*state.head(samples), *present)
-        return bucket.machine.begin(state.local.x[bucket.lo : bucket.hi], samples, state.draining, extra, keeps=True)
+        return state.local.x[bucket.lo : bucket.hi], samples, state.draining, (*state.head(samples), *present)
 
     def _reopen(self, state: SyncState, version: int) -> None:
         """Reopen buckets after a worker went in mid-step: its gradient must not be in some buckets and not in others. A

@@ -94,7 +94,9 @@ def _measure_staleness(state: BroadcastState, echo: int) -> None:
     own = state.log_of(state.rank)
     following = state.step_of.get(echo + 1)
     outstanding = 0 if own.head == echo or following is None else state.step - following + 1
-    state.staleness += 0.05 * ((outstanding + 1) / 2 - state.staleness)
+    measured = (outstanding + 1) / 2
+    state.measured.append(measured)
+    state.staleness += 0.05 * (measured - state.staleness)
 
 
 def take_report(state: BroadcastState, sender: int, message: Report, now: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -13,7 +14,8 @@ from taut.strategies.delivery.retransmission import PeerLink
 
 @dataclass(slots=True)
 class BroadcastState:
-    """One worker's state. ``step`` counts its iterations, ``staleness`` is smoothed, in iterations."""
+    """One worker's state. ``step`` counts its iterations, ``staleness`` is smoothed, in iterations; ``measured``: what it
+    was made of last, for whoever counts it."""
 
     rank: int
     synced: bool
@@ -26,6 +28,7 @@ class BroadcastState:
     step_of: dict[int, int] = field(default_factory=dict)  # own update -> the iteration that made it
     clock: int = 0  # iterations, as told by `Ticked`
     staleness: float = 1.0
+    measured: deque[float] = field(default_factory=lambda: deque(maxlen=64))
     told_drained: bool = False
     chains: dict[int, Chain] = field(default_factory=dict)  # per origin; empty unless ``Broadcast.compares``
     disputed: dict[int, set[int]] = field(default_factory=dict)  # origin -> neighbours that hold other updates of it

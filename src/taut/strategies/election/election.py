@@ -160,10 +160,14 @@ class Election:
             return self._decide(now)
         return Answer()
 
+    def due(self, now: float) -> bool:
+        """Return whether ``tick`` has something to do now."""
+        return now >= self._due_s and bool(self.views)
+
     def tick(self, now: float, uneasy: bool, alone: bool, rhythm: Sequence[int]) -> Answer:
         """Let time pass. ``uneasy``: the supervisor is late; ``alone``: it must be taken for gone; ``rhythm``: the
         intervals of its pulses (``Detector.kept``), since presences come as often."""
-        if now < self._due_s or not self.views:
+        if not self.due(now):
             return Answer()
         late_s = now - self._due_s
         self._due_s, self._alone = now + self.interval_s, alone

@@ -3,14 +3,16 @@
     every b steps, each worker by itself:    |x_i - ref|^2 <= D  ?    then send nothing, and go on
 
 A worker that violates it sends its x to the coordinator (the lowest rank) and waits. The coordinator *balances*: it takes
-the mean of the workers that strayed; if the mean is within D of ref, they go on from it, and the others are not involved.
+the mean of the workers that strayed; if |mean - ref|^2 <= D / 2, they go on from it, and the others are not involved.
 If not, it asks as many other workers, drawn at random, for their x at their next check. Once this would be more than half
 of all, all workers average (an all-reduce, weighted by samples), and the mean is the new ref.
 
-While workers drift alike, this saves most of the traffic; D = 0 is ``averaging:every=b``. Exchanged: x, not the
-optimizer's moments. One more vector per worker (ref), and one at the coordinator for each worker being balanced. When the
-coordinator dies, workers that wait for its verdict call for an average of all. A worker whose verdict, or average of all,
-is held up trains on, and x <- mean + (x - x_then) when it comes (``overlapped_round.py``).
+While workers drift alike, this saves most of the traffic; D = 0 is ``averaging:every=b``. By default the run measures D:
+every worker averages at its first check, and D = ``FACTOR`` |mean - ref|^2. A worker that joins later calls an average of
+all at its first check, and learns D from it. Exchanged: x, not the optimizer's moments. One more vector per worker (ref),
+and one at the coordinator for each worker being balanced. When the coordinator dies, workers that wait for its verdict
+call for an average of all. A worker whose verdict, or average of all, is held up trains on, and x <- mean + (x - x_then)
+when it comes (``overlapped_round.py``).
 Paper: Kamp et al. 2018, "Efficient Decentralized Deep Learning by Dynamic Model Averaging".
 """
 
@@ -30,6 +32,8 @@ from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
 KINDS = ("stray", "adopt", "ask", "full", "reference")
 FIGURES = ("checks", "strays", "balanced", "messages")
+AUTO = "auto"
+FACTOR = 4.0
 
 
 @dataclass
@@ -38,6 +42,7 @@ class DynamicState(PeriodicState):
     sender has not taken part in any and cannot know it."""
 
     reference: m.Vector = None  # type: ignore[assignment]  # set by start
+    threshold: float | None = None  # None: not measured yet
     strayed: bool = False  # the coordinator has our x, and this worker waits for its verdict
     apart: bool = False  # this worker trained since its x was last in a mean
     verdict: m.Vector | None = None  # a verdict that came while this worker trained on
@@ -63,9 +68,10 @@ class DynamicState(PeriodicState):
 
 @dataclass(frozen=True)
 class Dynamic(Periodic):
-    """``--strategy dynamic:threshold=1.0,every=10``.
+    """``--strategy dynamic:threshold=auto,every=10``.
 
-    ``threshold``: D, on the squared distance; ``every``: b, steps between two checks; ``schedule``: of the all-reduce.
+    ``threshold``: D, on the squared distance, or ``auto``; ``every``: b, steps between two checks; ``schedule``: of the
+    all-reduce.
 
     >>> import numpy as np
     >>> from taut.testing.worlds.method_world import MethodWorld
@@ -80,14 +86,15 @@ class Dynamic(Periodic):
     paper = "Kamp et al. 2018"
     concurrent = True  # the coordinator gives its verdicts while it trains
 
-    threshold: float = 1.0
+    threshold: float | str = AUTO
     every: int = 10
     schedule: str = "ring"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.threshold, int | float) or not self.threshold >= 0.0:
+        given = self.threshold
+        if given != AUTO and (isinstance(given, str) or not given >= 0.0):
             remedy = "0 averages at every check, inf never does"
-            raise Misuse(f"dynamic: threshold={self.threshold}", "a number of at least 0", remedy)
+            raise Misuse(f"dynamic: threshold={given}", "auto, or a number of at least 0", remedy)
         check_whole(self, "every", 1, "so many steps between two checks")
         named(self.schedule)
 
@@ -96,7 +103,9 @@ class Dynamic(Periodic):
         return False  # workers that stay within the threshold wait for nobody
 
     def start(self, membership: m.Membership, local: m.Local) -> DynamicState:
-        return DynamicState(local, membership, group_of(membership, local, self.schedule), reference=local.x.copy())
+        group = group_of(membership, local, self.schedule)
+        threshold = None if isinstance(self.threshold, str) else self.threshold
+        return DynamicState(local, membership, group, reference=local.x.copy(), threshold=threshold)
 
     def on(self, state: DynamicState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
@@ -113,26 +122,33 @@ class Dynamic(Periodic):
         actions += super().on(state, event, now)
         if state.begun and state.group.done:
             self._note(state)
-        if state.membership.rank == state.membership.members[0] and not state.begun and not state.call:
-            self._judge(state, actions)
+        coordinates = state.membership.rank == state.membership.members[0]
+        if coordinates and state.threshold is not None and not state.begun and not state.call:
+            self._judge(state, state.threshold, actions)
             self._go_on(state, actions)
         state.counts["messages"] += sum(isinstance(action, m.Tell) for action in actions)
         return actions
 
     def figures(self, state: DynamicState) -> dict[str, float]:
         counts = {name: float(count) for name, count in state.counts.items()}
-        return {"syncs": state.rounds, **counts, **state.drift.figures()}
+        measured = {} if state.threshold is None else {"threshold": state.threshold}
+        return {"syncs": state.rounds, **measured, **counts, **state.drift.figures()}
+
+    @property
+    def summed_numbers(self) -> int:
+        return super().summed_numbers + 2 * isinstance(self.threshold, str)
 
     # Checks and rounds.
 
     def wants(self, state: DynamicState) -> bool:
-        return (state.idle or self.due(state)) and (state.draining or state.call)
+        return (state.idle or self.due(state)) and (state.draining or state.call or state.threshold is None)
 
     def holds(self, state: DynamicState, actions: list[m.MethodAction]) -> bool:
         """Check the distance, if it is time to; wait for a verdict after having strayed or being asked."""
         if state.strayed or not (state.idle or self.due(state)):
             return state.strayed and (state.idle or not state.drift.under_way)
-        inside = within(state.local.x, state.reference, self.threshold)
+        assert state.threshold is not None, "a worker without a threshold joins an average instead"
+        inside = within(state.local.x, state.reference, state.threshold)
         state.counts["checks"] += 1
         state.counts["strays"] += not inside
         if inside and state.asked < 0:
@@ -162,7 +178,8 @@ class Dynamic(Periodic):
         state.strayed = False
         state.drift.drop()  # all of the x that strayed is in this average
         state.noted = False
-        return _announce(state) + self.begin(state, state.local.x, float(state.samples), keeps=True)
+        known = (state.threshold or 0.0, float(state.threshold is not None)) if isinstance(self.threshold, str) else ()
+        return _announce(state) + self.begin(state, state.local.x, float(state.samples), *known, keeps=True)
 
     def owing(self, state: DynamicState) -> bool:
         return state.apart and not state.finished and len(state.membership.members) > 1
@@ -171,8 +188,19 @@ class Dynamic(Periodic):
         state.apart = state.steps > 0
         if state.trained or state.newcomers:
             state.group.mean(state.local.x)
+        if state.threshold is None:
+            state.threshold = self._measured(state)
         state.reference[:] = state.local.x
         self._note(state)
+
+    def _measured(self, state: DynamicState) -> float | None:
+        """Return the threshold of the workers that know it or, if none does, what the first average of all shows."""
+        total, known = state.group.extra[2:4]
+        if known:
+            return total / known
+        away = state.local.x - state.reference
+        moved = float(np.dot(away, away))
+        return FACTOR * moved if state.trained and 0.0 < moved < np.inf else None
 
     def _note(self, state: DynamicState) -> None:
         """Note at once that an average of all is over, with its members, and drop what it makes void."""
@@ -232,9 +260,9 @@ class Dynamic(Periodic):
             return [m.Tell(rank, m.Note("reference"), payload) for rank in new] + _again(state)
         return _again(state)
 
-    def _judge(self, state: DynamicState, actions: list[m.MethodAction]) -> None:
+    def _judge(self, state: DynamicState, threshold: float, actions: list[m.MethodAction]) -> None:
         """Give the coordinator's verdict about the workers that strayed, if possible."""
-        verdict = state.balance.verdict(state.reference, self.threshold, state.membership.members)
+        verdict = state.balance.verdict(state.reference, threshold, state.membership.members)
         if verdict is None:
             return
         mine, others = (

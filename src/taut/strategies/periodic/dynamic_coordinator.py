@@ -10,6 +10,8 @@ import numpy as np
 
 from taut.strategies.api import Vector
 
+MARGIN = 0.5  # of the threshold: a mean just within it would be beyond it at the next check
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -49,7 +51,7 @@ class DynamicCoordinator:
         mean: Vector = np.zeros_like(reference)
         for rank in ranks:
             mean += self.strays[rank] / np.float32(len(ranks))
-        if within(mean, reference, threshold):
+        if within(mean, reference, MARGIN * threshold):
             self.strays, self.asked = {}, set()
             return Verdict(ranks, mean)
         others = [rank for rank in members if rank not in self.strays]

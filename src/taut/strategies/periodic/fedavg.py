@@ -145,7 +145,10 @@ class FedAvg(Periodic):
 
     @property
     def takes_newcomers(self) -> bool:
-        return not (self.noise or self.masked)  # one would begin with the weights of a worker that trains
+        return not self.noise  # one would begin with the weights of a worker that trains, and add no noise
+
+    def shown(self, state: FedAvgState) -> Vector | None:
+        return state.common if self.masked else None
 
     def check_codec(self, codec: str) -> None:
         super().check_codec(codec)
@@ -164,7 +167,10 @@ class FedAvg(Periodic):
     def start(self, membership: Membership, local: Local) -> FedAvgState:
         group = group_of(membership, local, self.schedule, self.robust, self._voters, masked=self.masked)
         remembers = self.masked or self.robust != "none"
-        return FedAvgState(local, membership, group, common=local.x.copy() if remembers else None)
+        state = FedAvgState(local, membership, group, common=local.x.copy() if remembers else None)
+        if isinstance(group, MaskedGroup):
+            group.common = state.common
+        return state
 
     def _voters(self, members: Collection[int], completed: int, says: Sequence[float]) -> Collection[int]:
         """Return the chosen workers; all, in the last round or if most say that no worker trained in the last round."""

@@ -4,8 +4,9 @@ The mean of a round is what it would be without masks. A round to which fewer th
 withheld (``masked_group.py``): a worker keeps its steps, and gives them to the next round. Clients of such a round are
 lost, as those of a worker that died. In the last round nobody can wait: all go back to the last mean.
 
-Nobody comes in mid-run: a newcomer would be given a donor's weights, which are the donor's update. Where fewer than three
-workers are left, no round can come about any more, and the run fails.
+A newcomer is given the last mean (``FedAvg.shown``): a donor's own weights would be the donor's update. It takes part
+with keys of its own from the next round on, and its first round brings it up to date. Where fewer than three workers are
+left, no round can come about any more, and the run fails.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def take_withheld(state: FedAvgState, group: MaskedGroup, clients: bool) -> None
     state.withheld += not state.lent
     state.idle_round = True
     assert state.common is not None
+    group.mean(state.common)  # told where a newcomer may lack it; else it stays
     if clients and group.offered:
         _, _, _, *times = group.extra
         state.lost_clients += len(times)
@@ -62,3 +64,5 @@ def take_withheld(state: FedAvgState, group: MaskedGroup, clients: bool) -> None
         state.local.x[:] = state.common
     elif state.gave is not None:
         state.kept = state.gave
+    elif state.newcomers:
+        state.local.x[:] = state.common  # a newcomer has an earlier mean, perhaps; a worker without steps has this one

@@ -29,6 +29,7 @@ from functools import partial
 
 import numpy as np
 
+from taut.core.staleness_counts import Counts, summed
 from taut.errors import MalformedMessage
 from taut.specs import check_choice, check_from_zero, check_whole
 from taut.strategies import api as m
@@ -130,6 +131,9 @@ class Server(m.Method):
             "elections": state.elections,
             "staleness": float(np.mean(served)) if served else 0.0,
         }
+
+    def staleness_counts(self, state: ServerState) -> Counts:
+        return summed(shard.late.taken() for shard in list(state.shards.values()))
 
     # The worker.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from taut.core.staleness_counts import StalenessCounts
 from taut.errors import MalformedMessage
 from taut.strategies.api import Vector, VectorCoder
 from taut.strategies.delivery.copies import SentCopies, Written
@@ -81,6 +82,7 @@ class Shard:
     seen: dict[int, tuple[int, int]] = field(default_factory=dict)
     then: dict[int, Vector] = field(default_factory=dict)
     staleness: float = 0.0  # of the pushes, smoothed
+    late: StalenessCounts = field(default_factory=StalenessCounts)  # all of them
     blank: bool = False  # without weights yet (``shard_copy.py``): no push is counted
     openings: set[int] = field(default_factory=set)  # (rank, count) of each opening whose pushes are in it
     lender: int | None = None  # the worker that was asked for a copy
@@ -99,6 +101,7 @@ class Shard:
         self.version += 1
         self.own[worker] = self.own.get(worker, 0) + 1
         self.staleness += 0.05 * (late.staleness - self.staleness)
+        self.late.add(late.staleness)
 
     def pull(self, worker: int) -> bytes:
         """Return the present weights and the pushes in them."""

@@ -22,6 +22,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from taut.core.staleness_counts import Counts
 from taut.errors import MalformedMessage
 from taut.specs import check_whole
 from taut.strategies import api as m
@@ -137,6 +138,9 @@ class Relay(m.Method):
             "refused": state.refused,
         }
 
+    def staleness_counts(self, state: RelayState) -> Counts:
+        return state.late.taken()
+
 
 def _heard(state: RelayState, event: m.Heard, actions: list[m.MethodAction]) -> None:
     note = event.note
@@ -179,7 +183,9 @@ def _confirm(state: RelayState, event: m.Heard) -> None:
     found = state.edges.confirmed(event.sender, event.note.round)
     if found is not None and found.key == state.tree.key and box is not None:
         box.busy = False
-        state.hop += 0.1 * (box.delay + (state.steps - box.sent) / 2 - state.hop)
+        hop = box.delay + (state.steps - box.sent) / 2
+        state.hop += 0.1 * (hop - state.hop)
+        state.late.add(state.staleness_by(hop))
 
 
 def _pass_on(state: RelayState, event: m.Heard, tree: SpanningTree, via: int, actions: list[m.MethodAction]) -> None:

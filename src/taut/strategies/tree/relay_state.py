@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from taut.core.staleness_counts import StalenessCounts
 from taut.errors import MalformedMessage
 from taut.strategies.api import CodedLocal, Heard, Membership, MethodAction, Note, Proceed, Tell
 from taut.strategies.delivery.payload_batch import PayloadBatch
@@ -50,11 +51,16 @@ class RelayState:
     clocks: TreeClocks | None = None  # where the delay is bounded
     clocks_of_others: dict[int, Heard] = field(default_factory=dict)  # the last from each that is in another tree
     hop: float = 0.5  # own steps that an update takes over one edge, smoothed
+    late: StalenessCounts = field(default_factory=StalenessCounts)  # what ``staleness`` would be by each crossing alone
 
     @property
     def staleness(self) -> float:
         """Return the steps until an update has reached another worker, on average over the others."""
-        return 0.5 + self.tree.distance * self.hop
+        return self.staleness_by(self.hop)
+
+    def staleness_by(self, hop: float) -> float:
+        """Return the staleness if every edge took so many steps."""
+        return 0.5 + self.tree.distance * hop
 
     def empty_batch(self) -> PayloadBatch:
         return PayloadBatch(self.local.merge, self.local.x.nbytes // WAITING_SHARE)

@@ -60,7 +60,8 @@ class Launch(msgspec.Struct, frozen=True):
 
 class Manifest(msgspec.Struct, frozen=True):
     """The manifest of a checkpoint. ``passes``: the length of each pass that was begun; ``undone``: the samples of
-    them that it does not contain; ``settings``: as sent to the workers."""
+    them that it does not contain; ``settings``: as sent to the workers; ``rate`` and ``slack``: as in
+    ``Ledger``."""
 
     version: int
     run: str
@@ -73,6 +74,8 @@ class Manifest(msgspec.Struct, frozen=True):
     steps: int
     passes: dict[int, int]
     undone: list[Span]
+    rate: float = 1.0
+    slack: float = 0.0
 
     @property
     def complete(self) -> int:

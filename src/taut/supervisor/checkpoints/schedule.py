@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from taut.core.checkpoint_names import part_name
 from taut.core.messages import Checkpoint, CheckpointBegun, CheckpointDone
@@ -24,6 +24,7 @@ from taut.supervisor.checkpoints.folder import PartFile
 from taut.supervisor.data.leases import Leases
 from taut.supervisor.data.passes import Pass
 from taut.supervisor.run.actions import DropCheckpoint, Outbox, SaveCheckpoint
+from taut.supervisor.run.admission import Ledger
 from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 
 
@@ -53,6 +54,7 @@ class Checkpointing(Struct):
     members: WorkerTable
     leases: Leases
     outbox: Outbox
+    ledger: Ledger = field(default_factory=Ledger)
     follows: bool = False
     number: int = 0
     last: float | None = None
@@ -207,6 +209,8 @@ class Checkpointing(Struct):
             "steps": max(parts.copied[rank].steps for rank in parts.written),
             "passes": {str(epoch): each.length for epoch, each in sorted(self.leases.passes.items()) if each.begun},
             "undone": [list(span) for span in undone(self.leases, parts.reached, parts.later)],
+            "rate": self.ledger.rate,
+            "slack": self.ledger.slack,
         }
 
     def _position(self, trained_s: float) -> float:

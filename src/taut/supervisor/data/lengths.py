@@ -24,7 +24,10 @@ from taut.supervisor.data.reserve_quota import final
 
 WAIT_S = 30.0
 REMEDY = "give every worker the same data set"
-SEED_REMEDY = "seed what draws the split, such as random_split(..., generator=torch.Generator().manual_seed(0))"
+SEED_REMEDY = (
+    "all need the same data set, or list of shards: seed what draws a split, "
+    "such as random_split(..., generator=torch.Generator().manual_seed(0))"
+)
 
 
 class LengthRuling(Struct, frozen=True):
@@ -130,7 +133,7 @@ def other_samples(asks: Mapping[int, LeaseRequest], rank: int, voters: Collectio
         return {}
     unknown, leading = ranked[0][0] == ranked[1][0], ranked[0][1]
     wrong = [one for one, samples in given.items() if unknown or samples != leading]
-    return dict.fromkeys(wrong, f"{mine.length} samples of the data set that other workers do not have: {SEED_REMEDY}")
+    return dict.fromkeys(wrong, f"{mine.length} samples, or shards, that other workers do not have: {SEED_REMEDY}")
 
 
 def _ranked(given: Mapping[int, int], founders: int) -> list[tuple[tuple[int, int], int]]:

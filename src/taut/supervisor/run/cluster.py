@@ -48,7 +48,7 @@ class Cluster:
         self.expulsion = ExpulsionPolicy(self.admission)
         self.eviction = Eviction(self.admission)
         self.checkpointing = Checkpointing(
-            plan.checkpoint_every, self.members, self.leases, self.outbox, follows=plan.part > 0
+            plan.checkpoint_every, self.members, self.leases, self.outbox, self.ledger, follows=plan.part > 0
         )
         self.lifecycle = Lifecycle(self.admission)
         self.growing = Growing(self.admission)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from taut.core.messages import Digest, Drain, Finish, HandedOver, Saved, Upload, UploadSeen
@@ -86,8 +87,13 @@ class Ending(Struct):
             self.outbox.send(worker.connection, Saved(*self.over))
 
     def take_digest(self, worker: WorkerEntry, digest: Digest, payloads: Sequence[bytes]) -> bool:
-        """Note a drained worker's digest. Return False if it was not expected, or is malformed."""
-        if not worker.drain_told or self.verdict is not None or worker.rank in self.digests or len(payloads) > 1:
+        """Note a drained worker's digest. Return False if it was not expected, or is malformed. After a broken connection
+        a worker says it again."""
+        if not worker.drain_told or len(payloads) > 1:
+            return False
+        if worker.rank in self.digests:
+            return True
+        if self.verdict is not None:
             return False
         self.digests[worker.rank] = digest
         self.buffers[worker.rank] = payloads[0] if payloads else b""
@@ -162,8 +168,15 @@ class Ending(Struct):
         """Add a part of the model. Return False unless it is from the writer. If it is broken, another is asked."""
         if worker is not self.writer or self.upload is None or self.over is not None:
             return False
-        if chunk.offset != len(self.upload.data):
+        have = len(self.upload.data)
+        if chunk.offset > have:
             return True  # a broken connection lost what was before it: the writer is reminded, and goes on from there
+        if chunk.offset < have and len(payloads) == 1:
+            # Reminded, the writer began again where the upload was then, with parts still under way.
+            payloads, chunk = [payloads[0][have - chunk.offset :]], msgspec.structs.replace(chunk, offset=have)
+            if not payloads[0]:
+                self.outbox.send(worker.connection, UploadSeen(have))
+                return True
         try:
             data = self.upload.add(chunk, payloads)
         except MalformedMessage as error:

@@ -103,7 +103,7 @@ class MessageHandlers(Struct):
         admission = self.admission
         if worker.detector.beat(now):
             self._remind(worker)
-        worker.statistics, worker.sketch = message.statistics, message.sketch
+        worker.statistics, worker.sketch = message.statistics, message.sketch or worker.sketch
         worker.began = worker.began or message.statistics.steps > 0
         self.expulsion.complained(worker, message.complaints, now)
         self.expulsion.disputed(worker, message.disputes, now)

@@ -20,6 +20,16 @@ LEAST_RATE, MOST_RATE = 1e-6, 1e6
 LEAST_SLACK, MOST_SLACK = 2.0**-40, 2.0**10
 
 
+def steered_text(rate: float, slack: float) -> str:
+    """Return what the owner has set, in words.
+
+    >>> steered_text(0.5, 0.25), steered_text(1.0, 0.0)
+    ('learning rates times 0.5, slack 0.25', '')
+    """
+    told = [f"learning rates times {rate:g}"] if rate != 1.0 else []
+    return ", ".join(told + ([f"slack {slack:g}"] if slack else []))
+
+
 class Owner(Struct):
     """Carries out the owner's changes. Each is an event, with ``reason``: who asked for it."""
 
@@ -62,6 +72,14 @@ class Owner(Struct):
         self.admission.outbox.record("tuned", f"{' and '.join(told)}: {reason}")
         for worker in self.admission.members.live():
             self.admission.steer(worker)
+
+    def resume(self, rate: float, slack: float) -> str:
+        """Take over what the owner had set when the checkpoint was made that the run continues, before any worker comes.
+        Return it in words, empty if it was nothing."""
+        ledger, plan = self.admission.ledger, self.admission.plan
+        ledger.rate, ledger.slack = 1.0 if plan.cannot_scale else rate, slack if plan.tethered else 0.0
+        ledger.steered = int((ledger.rate, ledger.slack) != (1.0, 0.0))
+        return steered_text(ledger.rate, ledger.slack)
 
     def _check_rate(self, rate: float) -> None:
         plan = self.admission.plan

@@ -114,13 +114,19 @@ def platform_differs(mine: Platform, first: Platform) -> str:
     'Python 3.12.1 (3.11.7), torch 2.13.0 (2.9.1)'
     >>> platform_differs(Platform(python="3.11.9", system="Linux"), Platform(python="3.11.7", system="Linux"))
     ''
+    >>> platform_differs(Platform(script="a.py:01"), Platform(script="b.py:01"))
+    ''
+    >>> platform_differs(Platform(script="train.py:02"), Platform(script="train.py:01"))
+    'script train.py:02 (train.py:01)'
     """
+    text = [each.script.rpartition(":")[2] for each in (mine, first)]
     minor = [".".join(each.python.split(".")[:2]) for each in (mine, first)]
     pairs = [
         ("taut", mine.taut, first.taut),
         ("Python", *((mine.python, first.python) if minor[0] != minor[1] else ("", ""))),
         ("torch", mine.torch, first.torch),
         ("system", mine.system, first.system),
+        ("script", *((mine.script, first.script) if text[0] != text[1] and all(text) else ("", ""))),
     ]
     return ", ".join(f"{name} {here} ({there})" for name, here, there in pairs if here != there)
 

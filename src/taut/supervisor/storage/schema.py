@@ -12,7 +12,7 @@ import sqlite3
 
 from taut.core.messages import HostUse, Statistics
 
-VERSION = 2
+VERSION = 3
 
 TABLES: dict[str, dict[str, str]] = {
     "run": {

@@ -264,7 +264,11 @@ def read_run(
 
 def statistics_of(values: Iterable[Any]) -> Statistics:
     """Return statistics from a row. Null, which also stands for "not finite", becomes the field's default."""
-    return Statistics(**{name: value for name, value in zip(FIELDS, values, strict=True) if value is not None})
+    known = {name: value for name, value in zip(FIELDS, values, strict=True) if value is not None}
+    if isinstance(late := known.get("late"), str):
+        late = [int(count) for count in late.split() if count.isdecimal()]
+    known["late"] = tuple(late or ())
+    return Statistics(**known)
 
 
 def alive(host: str, pid: int) -> bool:

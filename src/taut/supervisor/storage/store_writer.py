@@ -45,6 +45,11 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
+def _cell(value: object) -> object:
+    """Return a field of the statistics as SQLite takes it: counts as text, "0 3 1"."""
+    return " ".join(map(str, value)) if isinstance(value, tuple) else plain(value)
+
+
 @contextmanager
 def _storage(path: Path) -> Iterator[None]:
     try:
@@ -124,7 +129,7 @@ class StoreWriter:
             return
         self._waiting.pop(rank, None)
         self._written_s[rank] = time
-        self._insert("statistic", time, rank, *(plain(getattr(statistics, name)) for name in FIELDS))
+        self._insert("statistic", time, rank, *(_cell(getattr(statistics, name)) for name in FIELDS))
 
     def host_used(self, time: float, host: str, use: HostUse) -> None:
         """Keep how busy a host is, at most once in ``HOST_EVERY_S``."""

@@ -302,7 +302,8 @@ class MethodWorld:
         self.ranks += 1
         donor = self.actors[min(self.actors)]
         self.version += 1
-        newcomer = self._new(rank, donor.snapshot())
+        shown = self.method.shown(donor.method_state)
+        newcomer = self._new(rank, donor.snapshot() if shown is None else shown.copy())
         for other in sorted(self.actors):
             self.channels.on(newcomer.channels, PeerJoined(other), self.now)
             self.channels.on(self.actors[other].channels, PeerJoined(rank), self.now)

@@ -37,8 +37,8 @@ from taut.worker.checkpoints.writer_process import WriterProcess
 
 if TYPE_CHECKING:
     from taut.worker.model.growth import Growth
+    from taut.worker.participant import Participant
     from taut.worker.session import WorkerSession
-    from taut.worker.session_worker import SessionWorker
 
 REST_S = 0.02  # between two tasks that need the interpreter, so that one step does not wait for both
 LARGE_NBYTES = 1 << 20  # for smaller copies, memory is not prepared
@@ -48,9 +48,7 @@ class Checkpointer:
     """``folder``: where checkpoints go; None: there are none. ``resumed``: the checkpoint that this run continues; its
     random states, schedulers and learning rates are restored with the first batch, whatever the script did before."""
 
-    def __init__(
-        self, worker: SessionWorker, session: WorkerSession, folder: Path | None, also: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, worker: Participant, session: WorkerSession, folder: Path | None, also: Mapping[str, Any]) -> None:
         self.worker, self.session, self.folder, self.also = worker, session, folder, dict(also)
         self.resumed: Resumption | None = session.resumption
         self.taken = 0  # the number of the last checkpoint

@@ -15,12 +15,12 @@ from taut.worker.checkpoints.state_tree import fold
 from taut.worker.optimizer.joined import parameters_of
 
 if TYPE_CHECKING:
+    from taut.worker.participant import Participant
     from taut.worker.session import WorkerSession
-    from taut.worker.session_worker import SessionWorker
 
 
 def contents(
-    worker: SessionWorker,
+    worker: Participant,
     session: WorkerSession,
     also: Mapping[str, Any],
     states: dict[str, Any],

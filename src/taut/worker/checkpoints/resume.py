@@ -37,8 +37,8 @@ from taut.worker.optimizer.joined import parameters_of
 if TYPE_CHECKING:
     from taut.strategies.registry import Choice
     from taut.worker.joining.island_member import IslandMember
+    from taut.worker.participant import Participant
     from taut.worker.phases import Phases
-    from taut.worker.session_worker import SessionWorker
 
 log = logging.getLogger("taut")
 
@@ -109,7 +109,8 @@ class Resumption:
     def _restore_codec(self, replica: Replica, mine: list[Part], workers: int) -> None:
         params, state, first = replica.params, replica.codec_state, mine[0]
         shared = np.array(params.host(state.b))
-        if len(mine) == 1 and np.array_equal(_shared(first).numpy(), shared):
+        whole = len(mine) == 1 and np.array_equal(_shared(first).numpy(), shared)
+        if whole:
             params.load(first.tensor("w").numpy())
         else:  # its own weights strayed from the shared ones: restore the mean stray of the parts that it takes
             strays = sum((part.tensor("w") - _shared(part)).double() for part in mine)
@@ -118,6 +119,8 @@ class Resumption:
             state.kernels.load(state.r, sum(part.tensor("r") for part in mine).numpy())  # type: ignore[union-attr]
         if first.document["codec"] == spec(replica.codec):
             recall(state, first.document["memory"], first.tensor, state.w)
+            if not whole and state.step_size is not None:
+                state.step_size.strays = None  # the strays are others now: the next exchange measures nothing
             if workers != len(self.ranks):
                 replica.retune(workers, state.staleness)
 
@@ -142,7 +145,7 @@ class Resumption:
         steps = part.document["phase_steps"] if at == first else 0 if at < first else phases.phase.steps
         phases.steps = min(steps, phases.phase.steps - 1)
 
-    def restore_worker(self, worker: SessionWorker, also: Mapping[str, Any]) -> None:
+    def restore_worker(self, worker: Participant, also: Mapping[str, Any]) -> None:
         """Restore the counts, the optimizer, and everything beside it."""
         own, trained = self._own, self._trained
         if own is not None:

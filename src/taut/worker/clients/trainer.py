@@ -20,7 +20,7 @@ from taut.worker.session import WorkerSession
 from taut.worker.vector.update_function import UpdateFunction
 
 if TYPE_CHECKING:
-    from taut.worker.session_worker import SessionWorker
+    from taut.worker.participant import Participant
 
 REFUSED = {"checkpoints": "--checkpoint-every", "resume": "`taut resume`", "validate_every": "--validate-every"}
 REMEDY = "`taut run --clients 100 --strategy fedavg:fraction=0.1 SCRIPT`"
@@ -46,7 +46,7 @@ def refuse_clients(exchange: Exchange | None, call: str) -> None:
 class Trainer:
     """``weights`` and ``buffers``: what a client moves; ``deal`` hands out the batches of a share."""
 
-    worker: SessionWorker
+    worker: Participant
     session: WorkerSession | None  # None: the worker is alone
     masters: MasterWeights
     weights: Sequence[torch.Tensor]

@@ -59,7 +59,8 @@ class ElectionDriver:
     def tick(self, now: float) -> None:
         link = self._supervisor
         self._election.agreed(self.agreed)
-        self._do(self._election.tick(now, link.uneasy(now), link.status.silent_since_s is not None, link.rhythm()))
+        if self._election.due(now):  # what the rhythm takes is spared in the other ticks
+            self._do(self._election.tick(now, link.uneasy(now), link.status.silent_since_s is not None, link.rhythm()))
 
     def _do(self, answer: Answer) -> None:
         for to, word in answer.tells:

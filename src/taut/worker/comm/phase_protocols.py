@@ -15,6 +15,7 @@ import msgspec
 from taut.core import events as ev
 from taut.core.clock import Clock
 from taut.core.messages import Parcel, Receipt, Report, Updates
+from taut.core.staleness_counts import StalenessCounts
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.final_average import FINAL_AVERAGE_PART
 from taut.strategies.broadcast.broadcast import Broadcast
@@ -139,6 +140,8 @@ class PhaseProtocols:
         self.present: PhaseProtocol | None = None  # from the welcome on
         self.previous: PhaseProtocol | None = None  # of the phase before: somebody may be behind, and need an answer
         self.staleness = 1.0
+        self.late = StalenessCounts()  # of the present phase
+        self.steps_per_turn = 1  # an iteration of the stream is so many steps
         self.horizon = math.inf  # beyond it a worker's clock may not go (strategies that bound the delay)
         self.fastest = 0  # the largest clock that is known
         self.early = EarlyMessages(limit_nbytes)
@@ -168,6 +171,7 @@ class PhaseProtocols:
     def _enter(self, target: PhaseProtocol) -> None:
         """Tell the phase of all that are in the run by then, or have been."""
         self.arrivals.clear()
+        self.late = StalenessCounts()
         self._backlog = Backlog(self._limit_nbytes)
         self._status.note(drained=False)
         self.present = target
@@ -280,6 +284,8 @@ class PhaseProtocols:
 
     def _note_pace(self, stream: Broadcast, state: BroadcastState) -> None:
         self.staleness = state.staleness
+        while state.measured:
+            self.late.add(state.measured.popleft() * self.steps_per_turn)
         if stream.bounded and (pace := (stream.horizon(state), state.fastest())) != (self.horizon, self.fastest):
             self.horizon, self.fastest = pace
             self._status.note()

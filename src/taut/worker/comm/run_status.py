@@ -76,7 +76,7 @@ class RunStatus:
                 case msg.Leave(reason):
                     self.leave = reason
                 case msg.Finish():
-                    self.finish = (message, payloads[0])
+                    self.finish, self.uploaded = (message, payloads[0]), message.have
                 case msg.UploadSeen(nbytes):
                     self.uploaded = nbytes
                 case msg.Saved():

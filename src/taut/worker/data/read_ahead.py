@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from taut.worker.data.batches import Share
-    from taut.worker.session_worker import SessionWorker
+    from taut.worker.participant import Participant
 
 NO_MORE: Any = object()
 
@@ -18,7 +18,7 @@ class ReadAhead(Iterator[Any]):
     The law: a sample is counted as trained after its batch was, however far ahead batches are read.
     """
 
-    def __init__(self, worker: SessionWorker, open_shares: list[Share], share: Share, batches: Iterator[Any]) -> None:
+    def __init__(self, worker: Participant, open_shares: list[Share], share: Share, batches: Iterator[Any]) -> None:
         self._worker, self._open, self._share, self._batches = worker, open_shares, share, batches
         self._at_hand, self._steps, self._accumulating = 0, worker.steps, False
         self.over = False  # no batch follows, though some may be at hand

@@ -20,6 +20,7 @@ from taut.worker.data.streams import is_stream, stream_of
 
 Read = Callable[[Share, int], Iterator[Any]]  # the batches' indices, and the number of the first pass
 
+OWN = ("batch_size", "global_batch", "epochs", "shuffle", "drop_last", "order", "own", "split")  # of worker.batches
 OPTIONS = (  # of a DataLoader
     "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context",
     "prefetch_factor", "persistent_workers", "pin_memory_device", "generator", "in_order", "sampler",
@@ -56,7 +57,7 @@ def data_of(
     if it gave none) take precedence over the DataLoader's. ``own_data``: it is this worker's alone."""
     for name in options:
         if name not in OPTIONS:
-            raise Misuse(f"batches({name}=...)", "an option of DataLoader", did_you_mean(name, OPTIONS))
+            raise Misuse(f"batches({name}=...)", "an option of DataLoader", did_you_mean(name, (*OWN, *OPTIONS)))
     if is_stream(dataset):
         return Data(*stream_of(dataset, batch_size, shuffle, drop_last, own_data, options))
     loader = dataset if isinstance(dataset, data.DataLoader) else None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from taut.core.callbacks import do_nothing
+from taut.core.staleness_counts import Counts
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.exchange.turns import Turn, Wait
 from taut.worker.model.snapshot import Snapshot
@@ -128,6 +129,10 @@ class Exchange(ABC):
     def figures(self) -> dict[str, float]:
         """Return what the strategy counts (dropped gradients, rounds, ...). From any thread."""
         return {}
+
+    def staleness_counts(self) -> Counts:
+        """Return how many updates were how late since the phase began, where that is measured. From any thread."""
+        return ()
 
     def kept(self) -> dict[str, int]:
         """Return what a checkpoint keeps of this exchange."""

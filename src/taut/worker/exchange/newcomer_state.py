@@ -55,7 +55,7 @@ class NewcomerState:
             data = self._packed(optimizer)
             for rank in takers:
                 exchange.ask(method.give, rank, data)
-            log.info("gave the run's state to %s: %.1f MB", ", ".join(map(str, takers)), len(data) / 1e6)
+            log.info("gave of the run's state (%.1f MB) to %s", len(data) / 1e6, ", ".join(map(str, takers)))
         came = exchange.look(lambda state: method.handed(state, self._starting))
         if came is not None:
             self._take_over(came, optimizer)
@@ -86,9 +86,8 @@ class NewcomerState:
             votes = load_training(given.training, optimizer, self.also)
             exchange.replica.join(given, workers=2)
         except MalformedMessage as error:
-            asked = state.transfer.asked
-            assert asked is not None
-            exchange.comm.rejections.add(asked.giver, str(error))
+            assert state.transfer.lead is not None
+            exchange.comm.rejections.add(state.transfer.lead, str(error))
             exchange.ask(exchange.method.refuse)
             return
         if self._starting and votes:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taut.collectives.wire import WIRES
+from taut.core.staleness_counts import Counts
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.compressed_group import pays
 from taut.strategies.api import Finished, Heard, MembersChanged, Method, MethodAction, Proceed, Refuse, Tell
@@ -160,7 +161,8 @@ class RoundExchange(Exchange):
         while self.phase_protocol.mail and self.method_state is not None:  # before the start it waits
             self.deliver(self.phase_protocol.take_mail())
         if self.comm.transfer.wanted and self.phase_protocol is self.comm.phase_protocol:  # not of a phase that is over
-            self.comm.grant(self.replica.state(), {})
+            shown = None if self.method_state is None else self.look(self.method.shown)
+            self.comm.grant(self.replica.state(shown), {})
 
     @property
     def over(self) -> bool:
@@ -247,6 +249,9 @@ class RoundExchange(Exchange):
     @property
     def staleness(self) -> float:  # type: ignore[override]
         return self.figures().get("staleness", 1.0)  # in steps, where the method measures it
+
+    def staleness_counts(self) -> Counts:
+        return () if self.method_state is None else self.method.staleness_counts(self.method_state)
 
     def figures(self) -> dict[str, float]:
         """Return the figures as of now, or, while the method is at work in the other thread, as of the last time."""

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Protocol
 
 from taut.core.events import Ended, Heard, Include, Taken, Ticked
+from taut.core.staleness_counts import Counts
 from taut.errors import MalformedMessage
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.run_status import RunStatus
@@ -200,7 +201,10 @@ class StreamExchange(Exchange):
         self.comm.run_turn(self.driver.start(), self.watch)
 
     def after_step(self, samples: int, rate: float) -> Iterable[Wait | None]:
-        return self.driver.turn() if self.driver.due() else ()
+        self.replica.steps += 1
+        due = self.driver.due()
+        self.comm.protocols.steps_per_turn = self.driver.steps_per_turn
+        return self.driver.turn() if due else ()
 
     def idle(self) -> None:
         self.driver.rest()
@@ -238,6 +242,9 @@ class StreamExchange(Exchange):
     @property
     def staleness(self) -> float:  # type: ignore[override]
         return float(self.comm.protocols.staleness * self.driver.steps_per_turn)
+
+    def staleness_counts(self) -> Counts:
+        return self.comm.protocols.late.taken()
 
     def kept(self) -> dict[str, int]:
         driver = self.driver

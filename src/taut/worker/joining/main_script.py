@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import runpy
 from pathlib import Path
+from types import TracebackType
 
 MODULE = "-m "  # before the name of a module that is run in place of a file, as by python -m
 
@@ -30,3 +31,12 @@ def run_main(script: str) -> None:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     else:
         runpy.run_path(script, run_name="__main__")
+
+
+def script_trace(trace: TracebackType | None, *callers: str) -> TracebackType | None:
+    """Return a traceback without the frames before the user's script: those of this file, of runpy, and of the files
+    ``callers``."""
+    before = (__file__, "<frozen runpy>", runpy.__file__, *callers)
+    while trace is not None and trace.tb_frame.f_code.co_filename in before:
+        trace = trace.tb_next
+    return trace

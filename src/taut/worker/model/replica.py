@@ -38,6 +38,7 @@ class Replica:
         self.grid: Grid | None = None
         self.fragments = 1 if codec.whole else least_fragments(params.size)
         self.seed = 0  # of the codec's random numbers: the worker's rank
+        self.steps = 0  # of the optimizer since the last exchange
         self._turn = 0
         self._behind = False  # the shared weights are, since no other worker holds them
         self._slack = 0.0  # as the run's owner has set it
@@ -105,16 +106,18 @@ class Replica:
 
     def kept(self) -> dict[str, int]:
         """Return what a checkpoint keeps, beside the weights and the codec's state."""
-        return {"turn": self._turn, "fragments": self.fragments}
+        return {"turn": self._turn, "fragments": self.fragments, "steps": self.steps}
 
     def restore(self, kept: Mapping[str, int]) -> None:
         least = 1 if self.codec.whole else least_fragments(self.params.size)
         self._turn, self.fragments = kept["turn"], max(kept["fragments"], least)
+        self.steps = kept.get("steps", 0)  # earlier checkpoints have none
 
     def fall_behind(self) -> bool:
         """Let the shared weights be what they were until they are asked for, since no other worker holds them; return
         whether the codec can catch up then."""
-        self._behind = self.codec.catches_up and self.uses_codec and self.codec_state is not None
+        state = self.codec_state
+        self._behind = self.codec.catches_up and self.uses_codec and state is not None and state.measured
         return self._behind
 
     def catch_up(self) -> None:
@@ -127,6 +130,7 @@ class Replica:
         self.catch_up()
         begun = self.thread_s()
         lo, hi = fragment(self._turn % self.fragments, self.fragments, self.params.size)
+        self.codec_state.steps, self.steps = max(1, self.steps), 0
         try:
             payload = self.codec.emit(self.codec_state, lo, hi)
         except NonFiniteUpdate as error:
@@ -204,8 +208,9 @@ class Replica:
         self.take_shared()
         self.uses_codec = False
 
-    def state(self) -> Snapshot:
-        vector = self.params.host(self.shared()).tobytes()
+    def state(self, shown: Any = None) -> Snapshot:
+        """Return what a newcomer begins with: the shared weights, or others that the method ``shown``."""
+        vector = self.params.host(self.shared()).tobytes() if shown is None else shown.tobytes()
         assert self.grid is not None
         return Snapshot(vector, self.params.still_bytes(), self.grid.pack())
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +13,10 @@ from torch import nn
 from taut.errors import Misuse, NonFiniteLoss
 
 if TYPE_CHECKING:
-    from taut.worker.session_worker import SessionWorker
+    from taut.worker.participant import Participant
+
+
+log = logging.getLogger("taut")
 
 
 class LastLoss:
@@ -20,7 +25,7 @@ class LastLoss:
     ``value``: the last loss that was read.
     """
 
-    def __init__(self, worker: SessionWorker) -> None:
+    def __init__(self, worker: Participant) -> None:
         self._worker = worker
         self.value: float | None = None
         self._late: int | None = None  # the step whose loss is on its way from the device
@@ -37,7 +42,10 @@ class LastLoss:
             if loss.is_cuda:
                 self._fetch(loss.reshape(()))
                 return loss
-        found = float(loss)
+        try:
+            found = float(loss)
+        except (TypeError, ValueError, RuntimeError):  # an array of several elements, a text
+            raise Misuse(f"a loss that is a {type(loss).__name__}", "one number", "such as loss.mean()") from None
         self.value = self._checked(found, self._worker.steps)
         return found
 
@@ -86,6 +94,22 @@ def check_gradient(loss: Any) -> None:
             "a loss that was computed from the model's parameters",
             "leave out .detach() and torch.no_grad()",
         )
+
+
+def check_clip(norm: Any) -> None:
+    """Refuse what gradients cannot be clipped to. None: they are not clipped."""
+    try:
+        right = norm is None or float(norm) > 0.0
+    except (TypeError, ValueError):
+        right = False
+    if not right:
+        raise Misuse(f"clip_norm={norm!r}", "a number above 0", "such as 1.0; or leave it out")
+
+
+def warn_unreached(parameters: Sequence[torch.Tensor]) -> None:
+    """Warn where backward has reached none of the joined parameters."""
+    if all(parameter.grad is None for parameter in parameters):
+        log.warning("the loss does not depend on the model that was joined: was another model made since?")
 
 
 def _culprit(model: nn.Module) -> str:

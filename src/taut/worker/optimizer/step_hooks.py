@@ -18,8 +18,8 @@ from taut.worker.optimizer.joined import members_of
 from taut.worker.optimizer.scaled_rates import ScaledRates
 
 if TYPE_CHECKING:
+    from taut.worker.participant import Participant
     from taut.worker.session import WorkerSession
-    from taut.worker.session_worker import SessionWorker
 
 ONE_EVALUATION = ("torch.optim.", "taut.optim.")  # optimizers that call a closure once, before they do anything
 
@@ -27,7 +27,7 @@ ONE_EVALUATION = ("torch.optim.", "taut.optim.")  # optimizers that call a closu
 class OptimizerSteps:
     """The hooks of ``worker``; ``session``: in a run of several, if it is in one."""
 
-    def __init__(self, worker: SessionWorker, session: WorkerSession | None, guard: ModelGuard) -> None:
+    def __init__(self, worker: Participant, session: WorkerSession | None, guard: ModelGuard) -> None:
         self._worker, self._session, self._guard = worker, session, guard
         self._sample: WeightSample | None = None
         self._overflow = False  # the gradients of the step of ``worker.step`` do not count

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from taut.codecs.wire.payload import Header, Kind, build, header, read
 from taut.codecs.wire.validate import validate
-from taut.errors import MalformedMessage
+from taut.errors import MalformedMessage, Misuse
 from taut.worker.model.snapshot import Snapshot
 
 Vector = npt.NDArray[np.float32]
@@ -43,9 +43,15 @@ class Worker(ABC):
     def emit(self) -> bytes | None:
         """Make one iteration; return its update as it goes over the wire."""
         update = self.iterate()
-        if update is None or update.size == 0:
+        if update is None:
             return None
-        values = np.ascontiguousarray(update, np.float32).ravel()
+        try:
+            values = np.ascontiguousarray(update, np.float32).ravel()
+        except (TypeError, ValueError):
+            given = f"{type(self).__name__}.iterate(), which returned a {type(update).__name__}"
+            raise Misuse(given, "an update as an array, or None where there is none") from None
+        if values.size == 0:
+            return None
         return build(Header(Kind.DENSE, 0.0, 0, values.size, values.size), values)
 
     def absorb(self, payload: bytes, sender: int, checked: object = None) -> None:

@@ -124,7 +124,14 @@ def enter_with(
 def _applied(update: Update, model: VectorModel) -> Callable[[torch.Tensor, float], object]:
     """Return the update as it is called with a flat gradient."""
     shape = tuple(model.array.shape)
-    return lambda gradient, lr: update(model.array, like(model.array, gradient.view(shape)), lr)
+
+    def apply(gradient: torch.Tensor, lr: float) -> None:
+        made = update(model.array, like(model.array, gradient.view(shape)), lr)
+        if made is not None and made is not model.array:
+            given = f"an update function that returns a {type(made).__name__}"
+            raise Misuse(given, "one that changes its array in place", "w -= lr * gradient, or w[:] = new")
+
+    return apply
 
 
 def _state_tensor(name: str, array: Any) -> torch.Tensor:

@@ -14,6 +14,7 @@ from taut.errors import Misuse
 from taut.strategies.gossip.codistillation import Codistillation, CodistillationState
 from taut.worker.exchange.rounds import RoundExchange
 from taut.worker.model.flat_params import FlatParams
+from taut.worker.optimizer.local_step import check_clip
 from taut.worker.session import WorkerSession
 from taut.worker.session_worker import SessionWorker
 from taut.worker.validation import Validation
@@ -80,7 +81,8 @@ class VectorWorker(SessionWorker):
         """
         if not self._updates:
             raise Misuse(f"worker.step(gradient) after {self.WITHOUT}", "to know what a step is", self.REMEDY)
-        self._check_open("step")
+        self.check_open("step")
+        check_clip(clip_norm)
         given = self._gradient(gradient)
         if loss is not None:
             self._loss.note(loss)
@@ -107,7 +109,6 @@ class VectorWorker(SessionWorker):
 
         ``loss`` is for the statistics (and is checked); so is ``samples``, where they do not come from ``batches``.
         """
-        self._check_open("exchange")
         if self._session is not None and self._session.exchange.exchanges_gradients:
             raise Misuse("worker.exchange() under sync, which exchanges gradients", "worker.step(gradient)", self.REMEDY)
         if self._first is not None and torch.equal(self._first, self.model.tensor):
@@ -160,11 +161,6 @@ class VectorWorker(SessionWorker):
             shape = "x".join(map(str, given.shape)) or "one element"
             raise Misuse(f"a gradient of {shape}", f"one of shape {self._shape}, as the array that was joined")
         return given.to(self.model.tensor.device, torch.float32)
-
-    def _check_open(self, call: str) -> None:
-        if self._closed:
-            given = f"worker.{call}() after the end of the training"
-            raise Misuse(given, "a worker that is open", "call it within `with taut.join_vector(...) as worker:`")
 
 
 def check_lr(lr: Any) -> float:

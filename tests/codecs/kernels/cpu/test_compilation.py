@@ -43,12 +43,12 @@ def rehearse(spec):
     grid = snap(first, [int(np.prod(shape)) for shape in SHAPES])
     weights = [first.copy(), first.copy(), first.copy()]
     states = [codec.start(w, 2, grid, shapes=SHAPES, seed=rank) for rank, w in enumerate(weights)]
-    for share in (0.001, 0.1, 1.0, 0.01):
-        for turn in range(4):
+    for share, turns in ((0.001, 4), (0.1, 4), (1.0, 24), (0.01, 4)):
+        for turn in range(turns):
             hi = SIZE if codec.whole or turn % 2 else SIZE // 2 // 64 * 64
             sent = []
             for rank in (0, 1):
-                weights[rank][rng.random(SIZE) < share] += np.float32(0.5 + rank)
+                weights[rank][rng.random(SIZE) < share] += np.float32(0.5 + rank / 16)
                 sent.append(codec.emit(states[rank], 0, hi))
                 codec.retune(states[rank], 2, 3.0)
             for rank, payload in enumerate(sent):

@@ -60,6 +60,11 @@ class Kernel:
             return self._compiled is not None
 
     @property
+    def loaded(self) -> bool:
+        """Return whether it can be called at once."""
+        return self._compiled is not None
+
+    @property
     def kept(self) -> bool:
         """Return whether there is a folder in which the compiled kernel is kept."""
         return bool(self._dispatcher._cache.cache_path)
