@@ -284,12 +284,8 @@ class Participant(ABC):
         """Note that the oldest batch at hand was trained on; return how many samples it had."""
 
     @abstractmethod
-    def step_samples(self) -> int:
-        """Return the samples of the step that is being made."""
-
-    @abstractmethod
-    def step_rate(self) -> float:
-        """Return the learning rate of the step that is being made."""
+    def step_weight(self) -> tuple[int, float]:
+        """Return the samples and the learning rate of the step that is being made, where the exchange asks for them."""
 
     @abstractmethod
     def fail(self, error: BaseException) -> None:

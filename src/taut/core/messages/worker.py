@@ -96,9 +96,7 @@ class Statistics(Tidy, frozen=True):
     own_length: Count = 0  # samples of its own data, which is not leased; 0: it has none
     own_passes: Count = 0  # passes over it that are complete
     own_wanted: Count = 0  # passes over it that the script asks for, 0 while unknown
-    late: Annotated[
-        tuple[Count, ...], Meta(max_length=BUCKETS)
-    ] = ()  # updates by their staleness, in buckets
+    late: Annotated[tuple[Count, ...], Meta(max_length=BUCKETS)] = ()  # updates by their staleness, in buckets
 
 
 # What a worker's time goes into. The parts sum to the wall time.
