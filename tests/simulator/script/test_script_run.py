@@ -58,7 +58,11 @@ def test_bytes_are_compared_with_a_ring_all_reduce_of_the_same_steps(workers: in
 
 @pytest.mark.parametrize(
     "strategy",
-    ["dpsgd", "sync for 5 steps, then async", *(pytest.param(each, marks=pytest.mark.long) for each in ("async", "sync"))],
+    [
+        "dpsgd",
+        "sync for 5 steps, then async",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("async", "sync")),
+    ],
 )
 def test_same_seed_same_trace(strategy: str) -> None:
     links = Links(Link(1e8, 1e-3, jitter_s=1e-3, loss=0.001))
