@@ -153,7 +153,7 @@ def predict(x):
 def accuracy(_):
     return float((predict(x).argmax(dim=1) == y).float().mean())
 with taut.join(both, torch.optim.SGD(both.parameters(), lr=0.3), validate=accuracy) as worker:
-    for inputs, targets in worker.batches((x, y), batch_size=16, epochs=6):
+    for inputs, targets in worker.batches((x, y), batch_size=16, epochs=8):
         worker.step(F.cross_entropy(predict(inputs), targets))
 """,
     "tied, frozen, unused, whole-number and complex parameters": """

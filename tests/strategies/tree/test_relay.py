@@ -24,10 +24,13 @@ from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
 
 SIZE = 96
+FIXED = "tether:slack=2^-4"  # so that the first steps are sent
 TOPOLOGIES = ("ring", "line", "star", "tree", "torus", "hypercube", "exponential", "complete")
 
 
-def world_of(workers: int, topology: str, seed: int, codec: str = "tether", lossy: bool = False) -> MethodWorld:
+def world_of(
+    workers: int, topology: str, seed: int, codec: str = "tether:slack=2^-4", lossy: bool = False
+) -> MethodWorld:
     start = np.random.default_rng(seed).normal(0, 0.1, SIZE).astype(np.float32)
     noise = np.random.default_rng(seed + 1)
 

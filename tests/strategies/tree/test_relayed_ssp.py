@@ -36,7 +36,8 @@ class Paced(MethodWorld):
     def take_step(self, rank: int, catches_up: bool = False) -> None:
         actor = self.actors[rank]
         if actor.proceed and not actor.finished and not actor.ended:
-            mine = actor.method_state.clocks.clock
+            # At the start it may be told to go on, and then begin level with what it hears, before it does.
+            mine = min(actor.steps, actor.method_state.clocks.clock)
             for other, theirs in self.actors.items():
                 if not theirs.ended and other not in self.joined and rank not in self.joined:
                     assert mine <= theirs.method_state.clocks.clock + self.method.slack  # type: ignore[attr-defined]

@@ -301,18 +301,13 @@ def test_a_continued_run_has_the_learning_rate_that_its_owner_had_set(tmp_path: 
     used: list[float] = []
 
     class Tuned(Job):
-        def supervisor(self, folder: Path, resume: Found | None, workers: int, every: str) -> Supervisor:
-            made = super().supervisor(folder, resume, workers, every)
-            if resume is None:
-                order(read_previous_run(folder), Tune("by the test", rate=0.5))
-            return made
-
-        def parts(self) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
-            model, optimizer, scheduler = super().parts()
-            optimizer.register_step_pre_hook(
-                lambda *_: used.append(optimizer.param_groups[0]["lr"] / scheduler.get_last_lr()[0])
-            )
-            return model, optimizer, scheduler
+        def _train(self, worker: Any, model: nn.Module, scheduler: Any) -> Iterator[int]:
+            if not worker.resumed:
+                order(read_previous_run(tmp_path / "run"), Tune("by the test", rate=0.5))
+                worker._session.comm.wait(lambda status: status.steering.rate == 0.5, lambda: None)
+            own, used_by = scheduler.get_last_lr, worker.optimizer.param_groups[0]
+            worker.optimizer.register_step_pre_hook(lambda *_: used.append(used_by["lr"] / own()[0]))
+            return super()._train(worker, model, scheduler)
 
     job = Tuned()
     continued(job, tmp_path / "run", 10)

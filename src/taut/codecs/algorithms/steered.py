@@ -27,15 +27,22 @@ class SteeredCodec(Codec):
 
     def emit(self, state: State, lo: int, hi: int) -> bytes | None:
         check_range(state, lo, hi)
-        if lo == hi or (state.limit == 0.0 and not self._find_limit(state, lo, hi, WATCH)):
-            return None
-        payload, sent = self._scan(state, lo, hi, state.limit, state.quantum)
-        state.note(sent, hi - lo)
-        if state.steering is not None:
-            factor = state.steering.note(sent, hi - lo, state.size)
+        self._before_scan(state)
+        payload = None
+        if lo < hi and (state.limit or self._find_limit(state, lo, hi, WATCH)):
+            payload, sent = self._scan(state, lo, hi, state.limit, state.quantum)
+            state.note(sent, hi - lo)
+            factor = 1.0 if state.steering is None else state.steering.note(sent, hi - lo, state.size)
             if factor != 1.0:
                 self._set_limit(state, state.limit * factor)
+        self._after_scan(state)
         return payload
+
+    def _before_scan(self, state: State) -> None:
+        """Look at the strays before an exchange sends any of them."""
+
+    def _after_scan(self, state: State) -> None:
+        """Look at the strays that an exchange has left."""
 
     def flush(self, state: State) -> list[bytes]:
         """Scan everything at the limit until nothing is over it, eight times at most. What is below the limit is noise

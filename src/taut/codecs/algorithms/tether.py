@@ -88,15 +88,15 @@ class Tether(SteeredCodec):
         self._set_limit(state, slack)
         return state
 
-    def emit(self, state: State, lo: int, hi: int) -> bytes | None:
+    def _before_scan(self, state: State) -> None:
         steps = state.step_size
-        if steps is None:
-            return super().emit(state, lo, hi)
-        steps.note(None if steps.strays is None else _strays(state), state.steps)
-        self._follow(state)
-        payload = super().emit(state, lo, hi)
-        steps.strays = _strays(state) if steps.due else None
-        return payload
+        if steps is not None:
+            steps.note(None if steps.strays is None else _strays(state), state.steps)
+            self._follow(state)
+
+    def _after_scan(self, state: State) -> None:
+        if state.step_size is not None:
+            state.step_size.strays = _strays(state) if state.step_size.due else None
 
     def adopt(self, state: State, shared: Vector) -> None:
         super().adopt(state, shared)
