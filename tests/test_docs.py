@@ -221,16 +221,16 @@ def figures(name: str) -> dict[str, float]:
 def measured() -> Iterator[str]:
     """Yield the README's figures as they must read, made from bench/results."""
     spectrum, cluster, deaths = figures("spectrum"), figures("cluster"), figures("going_on")
+    quality, tasks = figures("cluster-quality"), figures("quality-equal_samples")
     kept = {
         name: spectrum[f"{name}, straggler: samples_per_s"] / spectrum[f"{name}: samples_per_s"]
         for name in ("async", "sync")
     }
     yield f"`async` {kept['async']:.0%}, `sync` {kept['sync']:.0%}"
-    yield f"{cluster['mnist x4 tether: accuracy']:.1f}% against {cluster['mnist x4 synchronous: accuracy']:.1f}%"
-    in_a_ring = cluster.get("mnist x4 tether: bytes of a dense ring all-reduce / bytes sent")
-    if in_a_ring is None:  # results of before: against updates to every worker, 2 times the bytes of a ring of 4
-        in_a_ring = cluster["mnist x4 tether: dense bytes / bytes sent"] / 2
-    yield f"with {in_a_ring:.0f} times fewer bytes"
+    yield f"{quality['mnist x4 tether: accuracy']:.1f}% against {quality['mnist x4 synchronous: accuracy']:.1f}%"
+    yield f"with {quality['mnist x4 tether: bytes of a dense ring all-reduce / bytes sent']:.0f} times fewer bytes"
+    losses = [percent for name, percent in tasks.items() if ", 4 workers: loss above" in name]
+    yield f"[{sum(percent <= 1.0 for percent in losses)} of {len(losses)}]"
     yield f"[{cluster['4 hosts at 100 Mbit/s / 4 plain, no network']:.0%}]"
     pause_s = {name: deaths[f"{name}, run, killed: longest pause"] for name in ("async", "sync")}
     yield f"`async` {pause_s['async']:.1f} s, `sync` {pause_s['sync']:.1f} s"
