@@ -37,8 +37,8 @@ Simulate = Callable[[Scenario], Simulated]
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Of one simulated run. ``step_s``: between two steps of a worker, on average; ``wait_share``, ``exchange_share``: of
-    the time; ``bytes_per_step``: sent by one worker, on average; ``staleness``: in steps."""
+    """The figures of one simulated run. ``step_s``: between two steps of a worker, on average; ``wait_share``,
+    ``exchange_share``: of the time; ``bytes_per_step``: sent by one worker, on average; ``staleness``: in steps."""
 
     samples_per_s: float
     step_s: float
@@ -91,8 +91,8 @@ def steps_of(probe: Probe, candidate: Candidate) -> int:
 
 
 class Pace(NamedTuple):
-    """Of workers in the settled part of a run: steps per second of all together, bytes sent per step, and until when the
-    last of them made steps."""
+    """The pace of the settled part of a run: steps per second of all workers together, bytes sent per step, and when the
+    last worker's steps end."""
 
     steps_per_s: float
     bytes_per_step: float
