@@ -84,6 +84,18 @@ def test_batches_go_over_the_ends_of_leases() -> None:
     assert batches == [7] * (2 * LENGTH // 7) + [2 * LENGTH % 7]
 
 
+@given(st.lists(st.integers(2, 16), min_size=1, max_size=5))
+def test_no_batch_has_one_sample_where_there_are_more(sizes: list[int]) -> None:
+    """Batch norm cannot train on one."""
+    reader, batches = Reader(Leases(), 0, 0, sizes), list[int]()
+    while not (reader.share.over and not reader.pipe):
+        seen = len(reader.seen)
+        reader.turn()
+        batches.append(len(reader.seen) - seen)
+    assert sum(batches) == 2 * LENGTH
+    assert 1 not in batches, batches
+
+
 def agreed(samples: list[int], global_batch: int) -> SyncState:
     """The state after a round to which workers gave so many samples."""
     states = [

@@ -16,7 +16,7 @@ import numpy as np
 from taut.core.messages import Lease
 from taut.errors import Misuse
 from taut.strategies.allreduce.round_speeds import RoundSpeeds
-from taut.worker.data.batch_share import BatchShare
+from taut.worker.data.batch_share import LEAST, BatchShare
 from taut.worker.data.batches import LATER, BatchPlan, Dealer, Indices, Share
 
 if TYPE_CHECKING:
@@ -53,12 +53,14 @@ class GlobalShare(Share):
         )  # of each batch: its leases, samples, whether the last
         self._lease: Lease | None = None
         self._left: Indices = np.empty(0, np.int64)  # of the lease at hand
+        self._following: Lease | None = None  # taken while one sample of that was left
 
     def __next__(self) -> Indices:
         size, parts, pieces = self._plan.size, list[tuple[Lease, int, bool]](), list[Indices]()
-        while size and self._have(ahead=bool(self._given or parts)):
+        while size > 0 and self._have(ahead=bool(self._given or parts)):
             assert self._lease is not None
-            piece, self._left = self._left[:size], self._left[size:]
+            taken = size + self._leaves_one(size)
+            piece, self._left = self._left[:taken], self._left[taken:]
             parts.append((self._lease, len(piece), not len(self._left)))
             pieces.append(piece)
             size -= len(piece)
@@ -73,7 +75,9 @@ class GlobalShare(Share):
         if self._lease is not None and len(self._left) and not source.holds(self._lease):
             self._left = self._left[:0]
         while not (self.over or len(self._left)):
-            lease = source.take(self._plan, ahead)
+            following, self._following = self._following, None
+            held = following is not None and source.holds(following)
+            lease = following if held else source.take(self._plan, ahead)
             if lease == LATER:
                 return False
             if lease is None:
@@ -81,6 +85,16 @@ class GlobalShare(Share):
             else:
                 self._lease, self._left = lease, self._dealer.samples_of(lease, self._plan)
         return len(self._left) > 0
+
+    def _leaves_one(self, size: int) -> bool:
+        """Return whether a batch that takes ``size`` samples more would leave one, for a batch of its own: no other lease
+        is at hand. Batch norm cannot train on one sample."""
+        if len(self._left) != size + 1 or self._plan.size < LEAST:
+            return False
+        if self._following is None:
+            lease = self._dealer.source.take(self._plan, True)
+            self._following = None if lease == LATER else lease
+        return self._following is None
 
     def handed(self) -> int:
         return sum(samples for _, samples, _ in self._given[0]) if self._given else 0
